@@ -1,0 +1,1 @@
+"""Benchmarks of the running broker against its peers: one runner, one load generator, one report."""

@@ -1,0 +1,280 @@
+"""Starting and stopping the brokers compared, each alone, in a folder of its own, pinned to one core.
+
+Invariants
+- Only loopback, only ports that were free a moment ago.
+- A broker that was started is stopped, with all its children, whatever happened between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.load.usage import find_family
+
+PROJECT = Path(__file__).resolve().parent.parent
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 5.0
+
+MOSQUITTO_CONFIG = """\
+listener {port} 127.0.0.1
+allow_anonymous true
+max_queued_messages 0
+max_inflight_messages 0
+persistence false
+set_tcp_nodelay true
+log_type error
+"""
+
+NATS_CONFIG = """\
+server_name: bench
+host: 127.0.0.1
+port: {core_port}
+jetstream {{ store_dir: "{folder}/jetstream" }}
+mqtt {{ host: 127.0.0.1, port: {port}, max_ack_pending: 1024 }}
+"""
+
+MILLSTREAM_CONFIG = """\
+mqtt: {{host: 127.0.0.1, port: 0}}
+websocket: {{host: 127.0.0.1, port: 0}}
+auth: {{allow_anonymous: true, acl_file: "{folder}/acl.yaml"}}
+"""
+
+# Rules of every kind the authorizer knows, so that a benchmark pays for what an operator would use.
+MILLSTREAM_ACL = """\
+default: deny
+rules:
+  - {allow: all, topics: ["bench/#", "idle/#"], users: [anonymous]}
+  - {allow: all, topics: ["clients/%c/#", "users/%u/#"]}
+  - {allow: publish, topics: ["telemetry/+/state"], clients: ["device-*"]}
+  - {deny: all, topics: ["bench/secret/#", "$SYS/#"]}
+"""
+
+
+class BrokerFault(Exception):
+    """A broker is not installed, did not start, or ended by itself."""
+
+
+def find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Broker(ABC):
+    """One broker process; a context manager that starts it and stops it."""
+
+    name = ""
+    title = ""
+
+    def __init__(self, core: int) -> None:
+        self._core = core
+        self._process: subprocess.Popen[bytes] | None = None
+        self.folder = Path()
+        self.port = 0
+        self.websocket_port = 0
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """Write the files the broker needs into `folder` and say how to start it."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """What is being measured, for the report."""
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def is_ready(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def pids(self) -> list[int]:
+        return find_family(self._process.pid) if self._process else []
+
+    def __enter__(self) -> Broker:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _start(self) -> None:
+        command = self.command()
+        core = self._core
+        with (self.folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=self.environment(),
+                start_new_session=True,
+                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self.is_ready():
+            if self._process.poll() is not None:
+                raise BrokerFault(f"{self.title} ended while starting: {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise BrokerFault(f"{self.title} was not ready within {START_TIMEOUT_S:.0f} s: {self.last_words()}")
+            time.sleep(0.05)
+
+    def last_words(self) -> str:
+        lines = (self.folder / "log").read_text(errors="replace").strip().splitlines()
+        return " / ".join(lines[-3:]) or "it said nothing"
+
+    def _stop(self) -> None:
+        process = self._process
+        self._process = None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                pass  # the whole group is killed below
+            try:
+                os.killpg(process.pid, signal.SIGKILL)  # its own session: only this broker and its children
+            except ProcessLookupError:
+                pass  # nobody left
+            process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def find_program(name: str, package: str) -> str:
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise BrokerFault(f"{name} is not installed; type: apt-get install {package}")
+    return found
+
+
+def first_line(command: list[str]) -> str:
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    return (finished.stdout or finished.stderr).strip().splitlines()[0]
+
+
+class Mosquitto(Broker):
+    name = "mosquitto"
+    title = "mosquitto"
+
+    def command(self) -> list[str]:
+        program = find_program("mosquitto", "mosquitto")
+        self.port = find_free_port()
+        config = self.folder / "mosquitto.conf"
+        config.write_text(MOSQUITTO_CONFIG.format(port=self.port))
+        return [program, "-c", str(config)]
+
+    def version(self) -> str:
+        return first_line([find_program("mosquitto", "mosquitto"), "-h"])
+
+
+class Nats(Broker):
+    name = "nats"
+    title = "NATS MQTT"
+
+    def command(self) -> list[str]:
+        program = find_program("nats-server", "nats-server")
+        self.port = find_free_port()
+        config = self.folder / "nats.conf"
+        config.write_text(
+            NATS_CONFIG.format(core_port=find_free_port(), port=self.port, folder=self.folder)
+        )
+        return [program, "-c", str(config)]
+
+    def version(self) -> str:
+        return first_line([find_program("nats-server", "nats-server"), "-v"])
+
+
+class Millstream(Broker):
+    """The broker of this project with its whole feature set: access rules, counters, $SYS, WebSocket."""
+
+    name = "millstream"
+    title = "Millstream"
+
+    def command(self) -> list[str]:
+        config = self.folder / "millstream.yaml"
+        config.write_text(MILLSTREAM_CONFIG.format(folder=self.folder))
+        acl = self.folder / "acl.yaml"
+        acl.write_text(MILLSTREAM_ACL)
+        acl.chmod(0o600)
+        return [
+            *(sys.executable, "-m", "millstream", "serve", "--config", str(config)),
+            *("--set", f"data_dir={self.folder}/data", "--ready-file", str(self.folder / "ready.json")),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        """The build the caller chose; else the compiled one when it is there, else the sources."""
+        environment = dict(os.environ)
+        if "PYTHONPATH" not in environment:
+            compiled = PROJECT / "build" / "compiled" / "src"
+            environment["PYTHONPATH"] = str(compiled if compiled.is_dir() else PROJECT / "src")
+        return environment
+
+    def is_ready(self) -> bool:
+        try:
+            ports = json.loads((self.folder / "ready.json").read_text())
+        except (OSError, ValueError):
+            return False
+        self.port = read_port(ports, "mqtt")
+        self.websocket_port = read_port(ports, "websocket")
+        return self.port > 0 and super().is_ready()
+
+    def is_compiled(self) -> bool:
+        script = "import millstream.model.topic as m; print(m.__file__)"
+        finished = subprocess.run(
+            [sys.executable, "-c", script],
+            env=self.environment(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        return finished.stdout.strip().endswith(".so")
+
+    def version(self) -> str:
+        line = first_line_of_millstream(self.environment())
+        return f"{line}, {'compiled' if self.is_compiled() else 'interpreted'}"
+
+
+def first_line_of_millstream(environment: dict[str, str]) -> str:
+    finished = subprocess.run(
+        [sys.executable, "-m", "millstream", "--version"],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    lines = finished.stdout.strip().splitlines()
+    return lines[0] if finished.returncode == 0 and lines else "millstream"
+
+
+def read_port(ports: dict[str, object], key: str) -> int:
+    """The ready file gives a port, or an address with the port last."""
+    found = ports.get(key, 0)
+    if isinstance(found, list) and found:
+        found = found[-1]
+    return found if isinstance(found, int) else 0
+
+
+KINDS: dict[str, type[Broker]] = {kind.name: kind for kind in (Millstream, Mosquitto, Nats)}

@@ -1,0 +1,126 @@
+"""Builds the load generator with mypyc into a cache folder and runs it, one process per scenario.
+
+The cache key covers the generator's sources, the interpreter and the compiler: a changed line is compiled anew, an
+unchanged one never. Without a C compiler the generator runs interpreted and says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+BENCHMARKS = Path(__file__).resolve().parent
+SOURCES = BENCHMARKS / "load"
+CACHE = BENCHMARKS / ".build"
+COMPILE_TIMEOUT_S = 600
+COMPILED = ("frames", "idle", "job", "link", "pairs", "peers", "throughput", "usage")
+
+# Runs in the cache folder, in a process of its own: setuptools writes where it stands and talks a lot.
+BUILD_SCRIPT = """
+import sys
+from mypyc.build import mypycify
+from setuptools import setup
+
+sys.argv = ["setup.py", "build_ext", "--inplace"]
+setup(name="benchmarks-load", packages=[], ext_modules=mypycify(sys.argv_files, opt_level="3"))
+"""
+
+
+class GeneratorFault(Exception):
+    """The generator could not be started or gave no figure."""
+
+
+class Generator:
+    """A ready-to-run generator: where its modules are, and whether they are compiled."""
+
+    def __init__(self, folder: Path, is_compiled: bool, note: str) -> None:
+        self.folder = folder
+        self.is_compiled = is_compiled
+        self.note = note
+
+    def run(self, job: Mapping[str, object], timeout_s: float) -> dict[str, object]:
+        """The measured facts of one scenario; raises `GeneratorFault` with one sentence otherwise."""
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        try:
+            finished = subprocess.run(
+                [sys.executable, "-m", "benchmarks.load"],
+                cwd=self.folder,
+                env=environment,
+                input=json.dumps(job),
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+            )
+        except subprocess.TimeoutExpired:
+            raise GeneratorFault(f"no result within {timeout_s:.0f} s") from None
+        lines = finished.stdout.strip().splitlines()
+        if not lines:
+            last = finished.stderr.strip().splitlines()[-1:] or ["no output"]
+            raise GeneratorFault(f"the generator failed: {last[0]}")
+        answer: dict[str, object] = json.loads(lines[-1])
+        if "fault" in answer:
+            raise GeneratorFault(str(answer["fault"]))
+        return answer
+
+
+def find_generator(force_interpreted: bool = False) -> Generator:
+    """The compiled generator, built when needed; the interpreted one when it cannot be built."""
+    project = BENCHMARKS.parent
+    if force_interpreted:
+        return Generator(project, False, "interpreted on request")
+    try:
+        key = source_key()
+    except importlib.metadata.PackageNotFoundError:
+        return Generator(project, False, "mypyc is not installed: pip install mypy, then run again")
+    folder = CACHE / key
+    if not (folder / "ready").exists():
+        fault = build(folder)
+        if fault:
+            return Generator(project, False, fault)
+    return Generator(folder, True, f"compiled, {folder.relative_to(project)}")
+
+
+def source_key() -> str:
+    digest = hashlib.sha256(f"{sys.version} {importlib.metadata.version('mypy')}".encode())
+    for path in sorted(SOURCES.glob("*.py")):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def build(folder: Path) -> str:
+    """Compile a copy of the sources in `folder`; an empty text, or why it could not be done."""
+    shutil.rmtree(CACHE, ignore_errors=True)  # older builds are never used again
+    package = folder / "benchmarks" / "load"
+    package.mkdir(parents=True)
+    shutil.copy(BENCHMARKS / "__init__.py", folder / "benchmarks")
+    for path in SOURCES.glob("*.py"):
+        shutil.copy(path, package)
+    files = [f"benchmarks/load/{name}.py" for name in COMPILED]
+    script = BUILD_SCRIPT.replace("sys.argv_files", repr(files))
+    environment = {**os.environ, "CFLAGS": "-O3"}
+    environment.pop("PYTHONPATH", None)
+    try:
+        finished = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=COMPILE_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"compiling took longer than {COMPILE_TIMEOUT_S} s"
+    (folder / "build.log").write_text(finished.stdout + finished.stderr)
+    if finished.returncode != 0:
+        last = (finished.stderr.strip() or finished.stdout.strip()).splitlines()[-1:]
+        return f"compiling failed ({' '.join(last)}); see {folder.relative_to(BENCHMARKS.parent)}/build.log"
+    (folder / "ready").touch()
+    return ""

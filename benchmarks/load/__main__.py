@@ -1,0 +1,46 @@
+"""Reads one job as JSON from standard input, runs it pinned to its core, prints one line of JSON."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+
+from benchmarks.load import frames
+from benchmarks.load.frames import FrameFault
+from benchmarks.load.idle import Idle
+from benchmarks.load.job import Job, Result
+from benchmarks.load.pairs import Pairs, Steady
+from benchmarks.load.throughput import Throughput
+
+
+def run_job(job: Job) -> Result:
+    if job.kind == "throughput":
+        return Throughput(job).run()
+    if job.kind == "pairs":
+        return Pairs(job).run()
+    if job.kind == "steady":
+        return Steady(job).run()
+    if job.kind == "idle":
+        return Idle(job).run()
+    raise FrameFault(f"no kind of load is called {job.kind}")
+
+
+def main() -> int:
+    job = Job(sys.stdin.read())
+    if job.core >= 0:
+        os.sched_setaffinity(0, {job.core})
+    gc.disable()
+    try:
+        answer = json.loads(run_job(job).to_json())
+    except (FrameFault, OSError) as fault:
+        print(json.dumps({"fault": f"{fault}" or type(fault).__name__}))
+        return 1
+    answer["is_compiled"] = not str(frames.__file__).endswith(".py")
+    print(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

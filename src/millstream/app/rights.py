@@ -1,0 +1,72 @@
+"""Users and rules from their files, read at start and again when the files change.
+
+A file that cannot be used later on changes nothing: the rules in force stay, and the log says why.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+import structlog
+
+from millstream.broker.broker import Broker
+from millstream.broker.line import Ending
+from millstream.config.contents import make_token_verifier, read_acl, read_users
+from millstream.config.faults import ConfigFault
+from millstream.config.listeners import is_anonymous_allowed
+from millstream.config.schema import Config
+from millstream.runtime.watch import FileWatch
+from millstream.security.acl import Authorizer
+from millstream.security.authentication import Authenticator
+from millstream.security.users import UserTable
+
+
+class Rights:
+    def __init__(self, config: Config) -> None:
+        auth = config.auth
+        self._log = structlog.get_logger("millstream")
+        users = UserTable({}) if auth.password_file is None else read_users(auth.password_file)
+        self.tokens = make_token_verifier(auth.jwt)
+        self.authenticator = Authenticator(
+            users,
+            is_anonymous_allowed(config),
+            auth.anonymous_account,
+            self.tokens,
+            auth.certificates_as_users,
+            secrets.token_bytes(32),
+        )
+        self.authorizer = Authorizer(None if auth.acl_file is None else read_acl(auth.acl_file))
+        self._user_watch = None if auth.password_file is None else FileWatch(auth.password_file)
+        self._acl_watch = None if auth.acl_file is None else FileWatch(auth.acl_file)
+
+    def refresh(self, broker: Broker) -> None:
+        """Called about once a second."""
+        users = self._user_watch
+        acl = self._acl_watch
+        recheck = self.tokens is not None
+        if users is not None and users.has_changed():
+            try:
+                self.authenticator.replace_users(read_users(users.path))
+                recheck = True
+                self._log.info("users_reloaded", file=str(users.path))
+            except ConfigFault as fault:
+                self._log.error("users_not_reloaded", file=str(users.path), reason=str(fault))
+        if acl is not None and acl.has_changed():
+            try:
+                self.authorizer.replace(read_acl(acl.path))
+                for account in broker.accounts.values():
+                    account.on_rights_changed()
+                self._log.info("rules_reloaded", file=str(acl.path))
+            except ConfigFault as fault:
+                self._log.error("rules_not_reloaded", file=str(acl.path), reason=str(fault))
+        if recheck:
+            self._end_invalid(broker)
+
+    def _end_invalid(self, broker: Broker) -> None:
+        now_s = int(time.time())
+        for account in broker.accounts.values():
+            for session in list(account.sessions.values()):
+                line = session.line
+                if line is not None and not self.authenticator.is_still_valid(session.principal, now_s):
+                    line.end(Ending.NOT_AUTHORIZED)

@@ -1,0 +1,201 @@
+"""Builds a broker from its configuration, starts it, stops it. Everything is constructed here and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+import structlog
+
+from millstream.app.rights import Rights
+from millstream.broker.broker import AccountOptions, Broker
+from millstream.broker.line import Ending
+from millstream.broker.system_topics import SystemTopics
+from millstream.build_kind import is_compiled
+from millstream.version import VERSION
+from millstream.config.limits import to_limits
+from millstream.config.listeners import Listener, listeners_of
+from millstream.config.schema import Config
+from millstream.model.outbox import OutboxPool
+from millstream.protocols.mqtt.context import MqttContext
+from millstream.runtime.deadlines import Deadlines
+from millstream.runtime.entropy import SystemEntropy
+from millstream.runtime.gate import Gate
+from millstream.runtime.listeners import ListenFault, address_of, listen, make_tls_context
+from millstream.runtime.log_observer import LogObserver
+from millstream.runtime.verifier import Verifier
+from millstream.runtime.wakeup import LoopWakeup
+from millstream.runtime.websocket import WebSocketOptions
+from millstream.storage.memory import MemoryStore
+from millstream.storage.store import Store
+
+TICK_S: Final = 0.05
+REFRESH_EVERY: Final = 20  # ticks between looks at the files of users and rules
+DRAIN_S: Final = 5.0
+GC_THRESHOLDS: Final = (50_000, 20, 50)  # objects of the hot path are not part of cycles
+
+
+class Millstream:
+    """A broker in this event loop: `async with Millstream(config) as broker: broker.addresses`."""
+
+    def __init__(self, config: Config, store: Store | None = None) -> None:
+        self.config = config
+        self.addresses: dict[str, tuple[str, int]] = {}
+        self._rights = Rights(config)
+        accounts = {
+            name: AccountOptions(account.max_connections, account.max_ack_pending)
+            for name, account in config.accounts.items()
+        }
+        self.broker = Broker(to_limits(config), store or MemoryStore(), self._rights.authorizer, accounts)
+        self._servers: list[asyncio.Server] = []
+        self._ticker: asyncio.Task[None] | None = None
+        self._verifier: Verifier | None = None
+        self._gate: Gate | None = None
+        self._deadlines = Deadlines()
+        self._system_topics: SystemTopics | None = None
+
+    async def __aenter__(self) -> Millstream:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        broker = self.broker
+        wakeup = LoopWakeup(loop)
+        pool = OutboxPool(wakeup)
+        wakeup.start(pool, broker.work_off)
+        self._verifier = Verifier(self._rights.authenticator, loop)
+        context = MqttContext(
+            broker,
+            self._rights.authenticator,
+            pool,
+            LogObserver(),
+            SystemEntropy(),
+            secrets.token_bytes(32),
+            self.config.mqtt.server_reference or "",
+        )
+        self._gate = Gate(context, self._deadlines, self._verifier, broker.limits)
+        now_ns = time.monotonic_ns()
+        broker.clock.wall_s = int(time.time())
+        broker.restore(now_ns)
+        self._system_topics = SystemTopics(broker, VERSION, broker.limits.sys_interval_s, now_ns)
+        self._system_topics.on_tick(now_ns)
+        try:
+            for listener in listeners_of(self.config):
+                self._servers.append(await self._listen(self._gate, listener))
+                self.addresses[listener.name] = address_of(self._servers[-1])
+        except ListenFault:
+            await self.stop()
+            raise
+        self._ticker = loop.create_task(self._tick())
+
+    async def _listen(self, gate: Gate, listener: Listener) -> asyncio.Server:
+        tls = listener.tls
+        context = None
+        if tls is not None and tls.cert_file is not None and tls.key_file is not None:
+            context = make_tls_context(
+                tls.cert_file, tls.key_file, tls.ca_file, tls.require_client_certificate
+            )
+        options = None
+        if listener.section == "websocket":
+            websocket = self.config.websocket
+            options = WebSocketOptions(websocket.path, tuple(websocket.allowed_origins))
+        return await listen(gate, listener.name, listener.host, listener.port, options, context)
+
+    async def stop(self) -> None:
+        """Stop accepting, tell every client, let what was sent leave, then close."""
+        if self._gate is not None:
+            self._gate.is_open = False
+        for server in self._servers:
+            server.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._ticker
+        lines = [
+            session.line
+            for account in self.broker.accounts.values()
+            for session in list(account.sessions.values())
+            if session.line is not None
+        ]
+        for line in lines:
+            line.end(Ending.SHUTTING_DOWN)
+        deadline = time.monotonic() + DRAIN_S
+        while self._gate is not None and self._gate.connections > 0 and time.monotonic() < deadline:
+            self._deadlines.on_tick(time.monotonic_ns())
+            await asyncio.sleep(0.01)
+        for server in self._servers:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(server.wait_closed(), 1.0)
+        self._servers.clear()
+        if self._verifier is not None:
+            self._verifier.close()
+
+    async def _tick(self) -> None:
+        count = 0
+        log = structlog.get_logger("millstream")
+        while True:
+            await asyncio.sleep(TICK_S)
+            count += 1
+            now_ns = time.monotonic_ns()
+            try:
+                self.broker.on_tick(now_ns, int(time.time()))
+                self._deadlines.on_tick(now_ns)
+                if self._system_topics is not None:
+                    self._system_topics.on_tick(now_ns)
+                if count % REFRESH_EVERY == 0:
+                    self._rights.refresh(self.broker)
+            except Exception:
+                log.exception("tick_failed")
+
+
+def serve(config: Config, on_ready: Callable[[dict[str, tuple[str, int]]], None]) -> int:
+    """Run until SIGINT or SIGTERM. Gives the exit code."""
+    try:
+        import uvloop
+
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    except ImportError:
+        runner = asyncio.Runner()
+    with runner:
+        return runner.run(_serve(config, on_ready))
+
+
+async def _serve(config: Config, on_ready: Callable[[dict[str, tuple[str, int]]], None]) -> int:
+    log = structlog.get_logger("millstream")
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    millstream = Millstream(config)
+    try:
+        await millstream.start()
+    except ListenFault as fault:
+        log.error("cannot_listen", reason=str(fault))
+        return 1
+    if not is_compiled():
+        log.warning("interpreted", text="running without compiled modules, several times slower; see ./dev build")
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    on_ready(millstream.addresses)
+    log.info("ready", compiled=is_compiled(), **{name: f"{host}:{port}" for name, (host, port) in millstream.addresses.items()})
+    await stop.wait()
+    log.info("stopping")
+    await millstream.stop()
+    return 0

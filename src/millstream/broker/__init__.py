@@ -1,0 +1,1 @@
+"""The domain: publish, subscriptions, sessions, wills. No sockets, no clock, no protocol."""

@@ -1,0 +1,77 @@
+"""An account: one isolated topic space with its own sessions, retained messages and counters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from millstream.broker.clock import Clock
+from millstream.broker.pressure import Pressure
+from millstream.model.counters import Counters
+from millstream.model.limits import Limits
+from millstream.routing.retained import Retained
+from millstream.routing.router import Router
+from millstream.security.acl import Authorizer
+from millstream.storage.store import Store
+
+if TYPE_CHECKING:
+    from millstream.broker.session import Session
+
+
+@final
+class Account:
+    def __init__(
+        self,
+        name: str,
+        limits: Limits,
+        store: Store,
+        authorizer: Authorizer,
+        pressure: Pressure,
+        clock: Clock,
+        connections_max: i64,
+        ack_pending_max: i64,
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.store = store
+        self.authorizer = authorizer
+        self.pressure = pressure
+        self.clock = clock
+        self.connections_max: i64 = connections_max  # 0: only the listener's bound
+        self.router = Router(limits.route_cache_max)
+        self.retained = Retained(limits.retained_messages_max, limits.retained_bytes_max)
+        self.counters = Counters()
+        self.sessions: dict[str, Session] = {}
+        self.connected: i64 = 0
+        self._ack_pending_max: i64 = ack_pending_max
+
+    def window_limit(self, receive_maximum: i64) -> i64:
+        """Unsettled deliveries a connection may have: what the client, the operator and the account allow."""
+        limit: i64 = self.limits.inflight_max
+        if self._ack_pending_max and self._ack_pending_max < limit:
+            limit = self._ack_pending_max
+        return receive_maximum if receive_maximum < limit else limit
+
+    def hand_over(self, session: Session, to_absent: bool) -> None:
+        """A member of shared subscriptions went away: others take what it did not settle."""
+        for delivery in session.take_shared():
+            route = self.router.find_route(delivery.message.topic)
+            if route.shares is None:
+                continue
+            for share in route.shares:
+                if not share.targets or share.targets[0].share != delivery.share:
+                    continue
+                target = share.choose(session) if to_absent else share.choose_present(session)
+                if target is not None:
+                    message = delivery.message
+                    session.give_up(delivery)
+                    self.counters.deliveries_handed_over += 1
+                    target.outlet.deliver(message, target)
+                break
+
+    def on_rights_changed(self) -> None:
+        """Routes hold verdicts: none of them may outlive the rules they came from."""
+        self.router.forget_all()
+
+

@@ -1,0 +1,352 @@
+"""The broker: accounts, sessions and their lives, wills, subscriptions. Driven from outside, one call at a time.
+
+Invariants
+- A session belongs to one principal; nobody else can take it over.
+- A will is sent at most once: when its delay is over or its session ends, whichever comes first.
+- Rights are asked for a will when it is set and again when it is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from millstream.broker.account import Account
+from millstream.broker.clock import Clock
+from millstream.broker.line import Ending, Line
+from millstream.broker.pressure import Pressure
+from millstream.broker.publish import FAN_OUT_SLICE, Publishing
+from millstream.broker.schedule import Schedule
+from millstream.broker.session import Session
+from millstream.broker.will import Will
+from millstream.model.errors import Reason, Refused
+from millstream.model.limits import NEVER_EXPIRES, Limits
+from millstream.model.message import NANOSECONDS, Message
+from millstream.model.topic import split_share
+from millstream.routing.subscription import Subscription
+from millstream.security.acl import Authorizer
+from millstream.security.principal import Principal
+from millstream.storage.store import Store, StoredSession, StoredSubscription, StoredWill
+
+DEFAULT_ACCOUNT: Final = "default"
+RETAINED_SWEEP_NS: Final[i64] = 60 * NANOSECONDS
+
+
+@final
+class AccountOptions:
+    def __init__(self, connections_max: int = 0, ack_pending_max: int = 0) -> None:
+        self.connections_max = connections_max
+        self.ack_pending_max = ack_pending_max
+
+
+@final
+class Broker:
+    def __init__(
+        self, limits: Limits, store: Store, authorizer: Authorizer, accounts: dict[str, AccountOptions]
+    ) -> None:
+        self.limits = limits
+        self.store = store
+        self.authorizer = authorizer
+        self.clock = Clock()
+        self.pressure = Pressure(limits.slow_grace_ms)
+        self.publishing = Publishing(limits.async_fan_out, limits.fan_out_pending_max)
+        self.accounts: dict[str, Account] = {}
+        self.session_count: i64 = 0
+        self._schedule = Schedule()
+        self._confirm_waiters: dict[Line, None] = {}
+        self._retained_swept_ns: i64 = 0
+        self._add_account(DEFAULT_ACCOUNT, AccountOptions(0, limits.max_ack_pending))
+        for name, options in accounts.items():
+            self._add_account(name, options)
+
+    # --------------------------------------------------------------- accounts
+
+    def get_account(self, name: str) -> Account:
+        account = self.accounts.get(name)
+        if account is None:
+            raise Refused(Reason.NOT_AUTHORIZED, f"the account {name!r} is not configured")
+        return account
+
+    def _add_account(self, name: str, options: AccountOptions) -> None:
+        ack_pending_max = options.ack_pending_max or self.limits.max_ack_pending
+        self.accounts[name] = Account(
+            name,
+            self.limits,
+            self.store,
+            self.authorizer,
+            self.pressure,
+            self.clock,
+            options.connections_max,
+            ack_pending_max,
+        )
+
+    # --------------------------------------------------------------- sessions
+
+    def open_session(
+        self, account: Account, client_id: str, principal: Principal, clean_start: bool, line: Line
+    ) -> tuple[Session, bool]:
+        """The session to use and whether it was there before. An older connection of it is ended first."""
+        session = account.sessions.get(client_id)
+        if session is not None and session.principal.name != principal.name:
+            account.counters.connections_refused += 1
+            raise Refused(Reason.NOT_AUTHORIZED, "the client id belongs to a session of another user")
+        if account.connections_max and account.connected >= account.connections_max:
+            if session is None or session.line is None:
+                account.counters.connections_refused += 1
+                raise Refused(Reason.QUOTA_EXCEEDED, "the account has no connection left")
+        if session is not None and session.line is not None:
+            older = session.line
+            older.end(Ending.TAKEN_OVER)  # calls back into `close_line`, which may end the session
+            session = account.sessions.get(client_id)
+        if session is not None and clean_start:
+            self.end_session(session)
+            session = None
+        if session is None:
+            if self.session_count >= self.limits.sessions_max:
+                account.counters.connections_refused += 1
+                raise Refused(Reason.QUOTA_EXCEEDED, "the broker holds as many sessions as it may")
+            session = Session(account, client_id, principal, account.window_limit(65_535))
+            account.sessions[client_id] = session
+            self.session_count += 1
+            self._count_connection(account)
+            return session, False
+        session.principal = principal
+        session.expires_ns = 0
+        self._cancel_will(session)
+        self._count_connection(account)
+        return session, True
+
+    def _count_connection(self, account: Account) -> None:
+        account.connected += 1
+        account.counters.connections_total += 1
+
+    def start_session(self, session: Session, expiry_s: i64, will: Will | None) -> None:
+        """Terms of this connection: how long the session outlives it, and what it leaves behind."""
+        session.expiry_s = expiry_s
+        session.will = will
+        if expiry_s or will is not None:
+            session.is_stored = True
+            self.store.session_saved(session.key, session.principal.name, expiry_s, 0)
+        if will is not None:
+            self.store.will_saved(session.key, StoredWill(will.message, int(will.delay_s), 0))
+
+    def change_expiry(self, session: Session, expiry_s: i64) -> None:
+        session.expiry_s = expiry_s
+
+    def close_line(self, session: Session, line: Line, with_will: bool) -> None:
+        """The connection is gone; the session lives on for its expiry interval, or ends."""
+        if session.line is not line:
+            return
+        session.detach()
+        account = session.account
+        account.connected -= 1
+        if not with_will and session.will is not None:
+            self._drop_will(session)
+        if session.expiry_s == 0:
+            self.end_session(session)
+            return
+        account.hand_over(session, False)
+        now_ns = self.clock.now_ns
+        will = session.will
+        if will is not None:
+            will.due_ns = now_ns + will.delay_s * NANOSECONDS
+            if will.delay_s == 0:
+                self._send_will(session)
+            else:
+                self.store.will_saved(
+                    session.key, StoredWill(will.message, int(will.delay_s), int(will.due_ns))
+                )
+                self._schedule.add(will.due_ns, session)
+        if session.expiry_s != NEVER_EXPIRES:
+            session.expires_ns = now_ns + session.expiry_s * NANOSECONDS
+            self._schedule.add(session.expires_ns, session)
+        self.store.session_saved(
+            session.key, session.principal.name, session.expiry_s, session.expires_ns
+        )
+
+    def end_session(self, session: Session) -> None:
+        """Its subscriptions, queue and will go with it; a will that waits is sent now [MQTT-3.1.2-8]."""
+        if session.is_ended:
+            return
+        session.is_ended = True
+        account = session.account
+        for subscription in session.subscriptions():
+            account.router.unsubscribe(subscription.filter, subscription.group, session)
+        account.hand_over(session, True)
+        if session.will is not None:
+            self._send_will(session)
+        session.clear()
+        if account.sessions.get(session.key.client_id) is session:
+            del account.sessions[session.key.client_id]
+            self.session_count -= 1
+        if session.is_stored:
+            self.store.session_removed(session.key)
+
+    # ------------------------------------------------------------------ wills
+
+    def _cancel_will(self, session: Session) -> None:
+        """Resumed before the delay was over: the will is not sent [MQTT-3.1.3-9]."""
+        if session.will is not None:
+            self._drop_will(session)
+
+    def _drop_will(self, session: Session) -> None:
+        session.will = None
+        self.store.will_removed(session.key)
+
+    def _send_will(self, session: Session) -> None:
+        will = session.will
+        assert will is not None
+        self._drop_will(session)
+        account = session.account
+        message = will.message
+        if not self.authorizer.can_publish(session.principal, session.key.client_id, message.topic):
+            account.counters.publishes_denied += 1
+            return
+        account.counters.wills_sent += 1
+        if will.lifetime_s:
+            message = Message(
+                message.topic,
+                message.payload,
+                message.guarantee,
+                message.retain,
+                message.properties,
+                self.clock.now_ns + will.lifetime_s * NANOSECONDS,
+                message.publisher,
+            )
+        self.publish_internal(account, message, session)
+
+    def publish_internal(self, account: Account, message: Message, publisher: Session | None) -> Reason:
+        """Publish something the broker itself has to say, or says for someone who left."""
+        route = account.router.find_route(message.topic)
+        return self.publishing.publish(account, route, message, publisher)
+
+    # ---------------------------------------------------------- subscriptions
+
+    def subscribe(self, session: Session, subscription: Subscription) -> bool:
+        """Add or replace it; True when the session had that filter already."""
+        name = subscription.name()
+        account = session.account
+        existed = session.find_subscription(name) is not None
+        if not existed and session.subscription_count() >= self.limits.subscriptions_max:
+            raise Refused(Reason.QUOTA_EXCEEDED, "the session holds as many subscriptions as it may")
+        session.remember_subscription(name, subscription)
+        account.router.subscribe(subscription)
+        if session.expiry_s:
+            self.store.subscription_saved(
+                session.key,
+                StoredSubscription(
+                    name,
+                    int(subscription.guarantee),
+                    subscription.no_local,
+                    subscription.retain_as_published,
+                    int(subscription.identifier),
+                ),
+            )
+        return existed
+
+    def unsubscribe(self, session: Session, name: bytes) -> bool:
+        subscription = session.forget_subscription(name)
+        if subscription is None:
+            return False
+        session.account.router.unsubscribe(subscription.filter, subscription.group, session)
+        if session.expiry_s:
+            self.store.subscription_removed(session.key, name)
+        return True
+
+    # --------------------------------------------------------------- confirms
+
+    def wait_durable(self, line: Line) -> None:
+        self._confirm_waiters[line] = None
+
+    def forget_line(self, line: Line) -> None:
+        self._confirm_waiters.pop(line, None)
+        self.pressure.forget_source(line)
+
+    def on_durable(self) -> None:
+        """The store has made progress: confirms that waited for it may go out."""
+        waiters = self._confirm_waiters
+        self._confirm_waiters = {}
+        for line in waiters:
+            line.on_durable()
+
+    # ------------------------------------------------------------------- time
+
+    def on_tick(self, now_ns: i64, wall_s: i64) -> None:
+        self.clock.now_ns = now_ns
+        self.clock.wall_s = wall_s
+        self.pressure.on_tick(now_ns)
+        for session in self._schedule.take_due(now_ns):
+            self._on_due(session, now_ns)
+        if now_ns - self._retained_swept_ns >= RETAINED_SWEEP_NS:
+            self._retained_swept_ns = now_ns
+            for account in self.accounts.values():
+                for topic in account.retained.take_expired(now_ns):
+                    account.store.retained_removed(account.name, topic)
+
+    def work_off(self) -> bool:
+        return self.publishing.work_off(FAN_OUT_SLICE)
+
+    def _on_due(self, session: Session, now_ns: i64) -> None:
+        if session.is_ended or session.line is not None:
+            return
+        will = session.will
+        if will is not None and will.due_ns and will.due_ns <= now_ns:
+            self._send_will(session)
+        if session.expires_ns and session.expires_ns <= now_ns:
+            session.account.counters.sessions_expired += 1
+            self.end_session(session)
+
+    # -------------------------------------------------------------- recovery
+
+    def restore(self, now_ns: i64) -> None:
+        """Take over what the store kept: subscriptions route at once, before any client returns."""
+        self.clock.now_ns = now_ns
+        state = self.store.load()
+        for name, message in state.retained:
+            account = self.accounts.get(name)
+            if account is not None:
+                account.retained.store(message)
+        for stored in state.sessions:
+            self._restore_session(stored, now_ns)
+
+    def _restore_session(self, stored: StoredSession, now_ns: i64) -> None:
+        account = self.accounts.get(stored.key.account)
+        if account is None:
+            return
+        principal = Principal(stored.principal, account.name, "user")
+        session = Session(account, stored.key.client_id, principal, account.window_limit(65_535))
+        session.expiry_s = stored.expiry_s
+        session.is_stored = True
+        account.sessions[stored.key.client_id] = session
+        self.session_count += 1
+        for entry in stored.subscriptions.values():
+            share = split_share(entry.name)
+            group, filter = (b"", entry.name) if share is None else share
+            subscription = Subscription(
+                session,
+                filter,
+                group,
+                entry.guarantee,
+                entry.no_local,
+                entry.retain_as_published,
+                entry.identifier,
+            )
+            session.remember_subscription(entry.name, subscription)
+            account.router.subscribe(subscription)
+        session.restore(list(stored.deliveries.values()), list(stored.received_ids))
+        self._restore_deadlines(session, stored, now_ns)
+
+    def _restore_deadlines(self, session: Session, stored: StoredSession, now_ns: i64) -> None:
+        if stored.will is not None:
+            will = Will(stored.will.message, stored.will.delay_s, 0)
+            will.due_ns = stored.will.due_ns or now_ns + will.delay_s * NANOSECONDS
+            session.will = will
+            self._schedule.add(will.due_ns, session)
+        if session.expiry_s == 0:
+            session.expires_ns = 0 if session.will is None else session.will.due_ns
+            self._schedule.add(session.expires_ns or now_ns, session)
+            session.expires_ns = session.expires_ns or now_ns
+        elif session.expiry_s != NEVER_EXPIRES:
+            session.expires_ns = stored.expires_ns or now_ns + session.expiry_s * NANOSECONDS
+            self._schedule.add(session.expires_ns, session)

@@ -1,0 +1,14 @@
+"""The time of the current call, set by whoever drives the core. The core never asks a clock."""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+
+@final
+class Clock:
+    def __init__(self) -> None:
+        self.now_ns: i64 = 0  # monotonic
+        self.wall_s: i64 = 0  # only for token expiry and $SYS

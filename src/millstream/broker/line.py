@@ -1,0 +1,59 @@
+"""The port from a session to the connection that serves it now."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from enum import IntEnum
+
+from mypy_extensions import i64, mypyc_attr
+
+from millstream.model.delivery import Delivery
+from millstream.model.message import Message
+from millstream.model.outbox import Flushable
+from millstream.model.outlet import Run, Target
+
+
+class Ending(IntEnum):
+    """Why the broker ends a connection."""
+
+    TAKEN_OVER = 0
+    NOT_AUTHORIZED = 1
+    SHUTTING_DOWN = 2
+    TOO_SLOW = 3
+    ADMINISTRATIVE = 4
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Line(Flushable):
+    """`is_blocked` is true while the transport holds more unsent bytes than its high mark."""
+
+    def __init__(self) -> None:
+        self.is_blocked = False
+
+    @abstractmethod
+    def transmit_run(self, run: Run, target: Target) -> None: ...
+
+    @abstractmethod
+    def transmit_plain(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
+        """Hand out at most once."""
+
+    @abstractmethod
+    def transmit(self, delivery: Delivery, is_repeat: bool) -> bool:
+        """Hand out a numbered delivery; False when this receiver can never take it."""
+
+    @abstractmethod
+    def transmit_release(self, packet_id: i64) -> None: ...
+
+    @abstractmethod
+    def unsent_bytes(self) -> i64: ...
+
+    @abstractmethod
+    def end(self, ending: Ending) -> None: ...
+
+    @abstractmethod
+    def resume(self) -> None:
+        """The outlet it waited for has room again: go on reading."""
+
+    @abstractmethod
+    def on_durable(self) -> None:
+        """The store caught up: give the confirms that waited for it."""

@@ -1,0 +1,26 @@
+"""The port to logs: what an operator wants to read about a connection, never about a message."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from mypy_extensions import mypyc_attr
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Observer(ABC):
+    @abstractmethod
+    def connected(self, client_id: str, user: str, account: str, address: str, protocol: str) -> None: ...
+
+    @abstractmethod
+    def refused(self, client_id: str, user: str, address: str, reason: str, text: str) -> None: ...
+
+    @abstractmethod
+    def disconnected(self, client_id: str, address: str, reason: str, text: str) -> None: ...
+
+    @abstractmethod
+    def denied(self, client_id: str, user: str, action: str, topic: bytes) -> None: ...
+
+    @abstractmethod
+    def failed(self, client_id: str, address: str, error: BaseException) -> None:
+        """Our own bug, met while serving this connection, which is closed for it."""

@@ -1,0 +1,104 @@
+"""The one way from a publisher to everything that receives.
+
+The route has been found and authorised before; here a message or a run of messages meets its targets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from millstream.broker.account import Account
+from millstream.model.errors import Reason
+from millstream.model.message import Message
+from millstream.model.outlet import Outlet, Run
+from millstream.routing.router import Route
+
+SUCCESS: Final = Reason.SUCCESS
+NO_MATCHING_SUBSCRIBERS: Final = Reason.NO_MATCHING_SUBSCRIBERS
+QUOTA_EXCEEDED: Final = Reason.QUOTA_EXCEEDED
+FAN_OUT_SLICE: Final = 256  # deferred publishes worked off per loop iteration
+
+
+@final
+class Publishing:
+    """Fan-out, retained messages, and the queue of deferred fan-outs (`async_fan_out`)."""
+
+    def __init__(self, async_fan_out: bool, pending_max: i64) -> None:
+        self._async_fan_out = async_fan_out
+        self._pending_max: i64 = pending_max
+        self._pending: deque[tuple[Account, Route, Message, Outlet | None]] = deque()
+
+    def publish_run(self, account: Account, route: Route, run: Run, publisher: Outlet | None) -> None:
+        for target in route.targets:
+            if target.has_no_local and target.outlet is publisher:
+                own = target.for_own
+                if own is not None:
+                    own.outlet.deliver_run(run, own)
+                continue
+            target.outlet.deliver_run(run, target)
+        if route.shares is not None:
+            for message in run.messages():
+                self._deliver_shares(route, message)
+        elif not route.targets:
+            account.counters.dropped_no_receiver += run.count
+
+    def publish(self, account: Account, route: Route, message: Message, publisher: Outlet | None) -> Reason:
+        """Store what is retained, hand out the rest; says whether anybody was there to receive it."""
+        if message.retain and not self._retain(account, message):
+            return QUOTA_EXCEEDED
+        if not route.targets and route.shares is None:
+            account.counters.dropped_no_receiver += 1
+            return NO_MATCHING_SUBSCRIBERS
+        if self._async_fan_out and message.guarantee == 2:
+            if len(self._pending) < self._pending_max:
+                self._pending.append((account, route, message, publisher))
+                return SUCCESS
+            self.work_off(len(self._pending))  # saturated: inline, but never ahead of what waits
+        self._fan_out(route, message, publisher)
+        return SUCCESS
+
+    def work_off(self, count_max: i64) -> bool:
+        """Do deferred fan-outs; True while some are left. Called after the confirms were flushed."""
+        done: i64 = 0
+        while self._pending and done < count_max:
+            account, route, message, publisher = self._pending.popleft()
+            if route.generation != account.router.generation:
+                route = account.router.find_route(message.topic)
+            self._fan_out(route, message, publisher)
+            done += 1
+        return len(self._pending) > 0
+
+    def has_pending(self) -> bool:
+        return len(self._pending) > 0
+
+    def _fan_out(self, route: Route, message: Message, publisher: Outlet | None) -> None:
+        for target in route.targets:
+            if target.has_no_local and target.outlet is publisher:
+                own = target.for_own
+                if own is not None:
+                    own.outlet.deliver(message, own)
+                continue
+            target.outlet.deliver(message, target)
+        if route.shares is not None:
+            self._deliver_shares(route, message)
+
+    def _deliver_shares(self, route: Route, message: Message) -> None:
+        assert route.shares is not None
+        for share in route.shares:
+            target = share.choose(None)
+            if target is not None:
+                target.outlet.deliver(message, target)
+
+    def _retain(self, account: Account, message: Message) -> bool:
+        if not message.payload:  # [MQTT-3.3.1-6, 3.3.1-7]
+            if account.retained.remove(message.topic):
+                account.store.retained_removed(account.name, message.topic)
+            return True
+        if not account.retained.store(message):
+            account.counters.retained_refused += 1
+            return False
+        account.store.retained_saved(account.name, message)
+        return True

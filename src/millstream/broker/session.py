@@ -1,0 +1,430 @@
+"""A session: the state that outlives a connection, and the outlet its subscriptions deliver to.
+
+Invariants
+- A delivery is in exactly one place: in the queue, or numbered in the window.
+- Nothing overtakes: while the queue holds anything, new numbered deliveries go behind it.
+- Numbered deliveries are sent again only when a connection resumes the session [MQTT-4.4.0-1].
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from millstream.broker.line import Ending, Line
+from millstream.broker.will import Will
+from millstream.broker.window import Window
+from millstream.model.delivery import QUEUED, RECEIVED, SENT, Delivery
+from millstream.model.message import Message
+from millstream.model.outlet import Outlet, Run, Target
+from millstream.routing.subscription import Subscription
+from millstream.security.principal import Principal
+from millstream.storage.store import SessionKey
+
+if TYPE_CHECKING:
+    from millstream.broker.account import Account
+
+
+@final
+class Session(Outlet):
+    def __init__(self, account: Account, client_id: str, principal: Principal, window_limit: i64) -> None:
+        self.account = account
+        self.key = SessionKey(account.name, client_id)
+        self.principal = principal
+        self.expiry_s: i64 = 0
+        self.expires_ns: i64 = 0  # 0: connected, or never
+        self.will: Will | None = None
+        self.line: Line | None = None
+        self.window = Window(window_limit)
+        self.is_full = False
+        self.is_slow = False
+        self.is_ended = False
+        self.is_stored = False
+        self._subscriptions: dict[bytes, Subscription] | None = None
+        self._queue: deque[Delivery] | None = None
+        self._queued_bytes: i64 = 0
+        self._resend: list[Delivery] | None = None  # reversed: the oldest is last
+        self._received_ids: dict[int, None] | None = None
+        self._sequence: i64 = 0
+        self._settled: i64 = 0
+
+    # ---------------------------------------------------------------- outlet
+
+    def deliver(self, message: Message, target: Target) -> None:
+        guarantee: i64 = message.guarantee
+        if target.guarantee < guarantee:
+            guarantee = target.guarantee
+        retain = message.retain and target.retain_as_published  # [MQTT-3.3.1-12, 3.3.1-13]
+        if guarantee == 0:
+            line = self.line
+            if line is None:
+                self.account.counters.dropped_offline += 1
+            elif not line.is_blocked or self._admit(line, 1):
+                line.transmit_plain(message, retain, target.identifiers)
+            return
+        self.take(Delivery(message, guarantee, retain, target.identifiers, target.share))
+
+    def deliver_run(self, run: Run, target: Target) -> None:
+        line = self.line
+        if line is None:
+            self.account.counters.dropped_offline += run.count
+        elif not line.is_blocked or self._admit(line, run.count):
+            line.transmit_run(run, target)
+
+    def is_present(self) -> bool:
+        line = self.line
+        return line is not None and not line.is_blocked and not self.is_slow
+
+    def may_receive(self, topic: bytes) -> bool:
+        account = self.account
+        if account.authorizer.can_receive(self.principal, self.key.client_id, topic):
+            return True
+        account.counters.deliveries_denied += 1
+        return False
+
+    def take(self, delivery: Delivery) -> None:
+        """A numbered delivery: hand it out if there is room, else queue it."""
+        delivery.sequence = self._sequence
+        self._sequence += 1
+        line = self.line
+        if (
+            line is not None
+            and not line.is_blocked
+            and self.window.open < self.window.limit
+            and self._queue is None
+            and self._resend is None
+        ):
+            self._send(delivery, line, True)
+        else:
+            self._enqueue(delivery)
+
+    # ---------------------------------------------------------- from the line
+
+    def on_settled(self, packet_id: i64, phase: i64) -> bool:
+        """The receiver is done with it; False when there is no such delivery in that phase."""
+        delivery = self.window.find(packet_id)
+        if delivery is None or delivery.phase != phase:
+            return False
+        if phase == SENT and delivery.guarantee != 1:  # exactly once ends with its release, not before
+            return False
+        self._finish(delivery)
+        return True
+
+    def on_received(self, packet_id: i64, is_refused: bool) -> bool:
+        """Exactly once, half way: the receiver has the message [MQTT-4.3.3-4]."""
+        delivery = self.window.find(packet_id)
+        if delivery is None or delivery.guarantee != 2:
+            return False
+        if is_refused:
+            self._finish(delivery)  # [MQTT-4.3.3-4]: nothing follows a refusal
+            return True
+        delivery.phase = RECEIVED
+        if self.expiry_s:
+            self.account.store.delivery_advanced(self.key, delivery)
+        return True
+
+    def _finish(self, delivery: Delivery) -> None:
+        self._settle(delivery)
+        if self._queue is not None or self._resend is not None:
+            self.drain()
+        elif self.is_full and not self._is_over_mark():
+            self._make_room()
+
+    def on_blocked(self) -> None:
+        self._hold()
+
+    def on_unblocked(self) -> None:
+        self.is_slow = False
+        self.drain()
+        if self.is_full and not self._is_over_mark():
+            self._make_room()
+
+    def is_id_received(self, packet_id: i64) -> bool:
+        ids = self._received_ids
+        return ids is not None and int(packet_id) in ids
+
+    def add_received_id(self, packet_id: i64) -> None:
+        if self._received_ids is None:
+            self._received_ids = {}
+        self._received_ids[int(packet_id)] = None
+        if self.expiry_s:
+            self.account.store.id_received(self.key, packet_id)
+
+    def remove_received_id(self, packet_id: i64) -> bool:
+        ids = self._received_ids
+        if ids is None or int(packet_id) not in ids:
+            return False
+        del ids[int(packet_id)]
+        if len(ids) == 0:
+            self._received_ids = None
+        if self.expiry_s:
+            self.account.store.id_released(self.key, packet_id)
+        return True
+
+    def received_id_count(self) -> i64:
+        return 0 if self._received_ids is None else len(self._received_ids)
+
+    # ------------------------------------------------------------ attachment
+
+    def attach(self, line: Line, window_limit: i64) -> None:
+        """A connection takes over: what is open is sent again, then what waited."""
+        self.line = line
+        self.is_slow = False
+        self.window.limit = window_limit
+        self.window.open = 0
+        again = self.window.in_order()
+        if again:
+            again.reverse()
+            self._resend = again
+        self.drain()
+
+    def detach(self) -> None:
+        self.line = None
+        self.window.open = 0
+        self._resend = None
+        self.window.shrink()
+        if self.is_full:
+            self._make_room()
+
+    def become_slow(self) -> None:
+        """No progress for too long: stop holding the sources."""
+        self.is_slow = True
+        self._make_room()
+        self._trim()
+        if self.account.limits.disconnect_on_full and self.line is not None:
+            self.line.end(Ending.TOO_SLOW)
+
+    def progress_mark(self) -> tuple[int, int]:
+        unsent = 0 if self.line is None else int(self.line.unsent_bytes())
+        return (int(self._settled), unsent)
+
+    def drain(self) -> None:
+        line = self.line
+        if line is None:
+            return
+        now_ns = self.account.clock.now_ns
+        while not line.is_blocked and self.window.open < self.window.limit:
+            if self._resend is not None:
+                self._send_again(self._resend.pop(), line)
+                if len(self._resend) == 0:
+                    self._resend = None
+                continue
+            queue = self._queue
+            if queue is None:
+                break
+            delivery = queue.popleft()
+            self._queued_bytes -= delivery.message.size_bytes()
+            if len(queue) == 0:
+                self._queue = None
+            if delivery.message.is_expired(now_ns):
+                self._discard(delivery)
+                self.account.counters.dropped_expired += 1
+            elif not self.account.authorizer.can_receive(
+                self.principal, self.key.client_id, delivery.message.topic
+            ):
+                self._discard(delivery)
+                self.account.counters.deliveries_denied += 1
+            else:
+                self._send(delivery, line, False)
+        if self.is_full and not self._is_over_mark():
+            self._make_room()
+
+    # --------------------------------------------------------- subscriptions
+
+    def subscriptions(self) -> list[Subscription]:
+        return [] if self._subscriptions is None else list(self._subscriptions.values())
+
+    def find_subscription(self, name: bytes) -> Subscription | None:
+        return None if self._subscriptions is None else self._subscriptions.get(name)
+
+    def subscription_count(self) -> i64:
+        return 0 if self._subscriptions is None else len(self._subscriptions)
+
+    def remember_subscription(self, name: bytes, subscription: Subscription) -> None:
+        if self._subscriptions is None:
+            self._subscriptions = {}
+        self._subscriptions[name] = subscription
+
+    def forget_subscription(self, name: bytes) -> Subscription | None:
+        subscriptions = self._subscriptions
+        if subscriptions is None:
+            return None
+        removed = subscriptions.pop(name, None)
+        if len(subscriptions) == 0:
+            self._subscriptions = None
+        return removed
+
+    # -------------------------------------------------------------- queueing
+
+    def queued_count(self) -> i64:
+        return 0 if self._queue is None else len(self._queue)
+
+    def queued_bytes(self) -> i64:
+        return self._queued_bytes
+
+    def restore(self, deliveries: list[Delivery], received_ids: list[int]) -> None:
+        """Put back what the store kept, in order."""
+        for delivery in deliveries:
+            self._sequence = max(self._sequence, delivery.sequence + 1)
+            if delivery.phase == QUEUED:
+                self._append(delivery)
+            else:
+                self.window.put_back(delivery)
+        if received_ids:
+            self._received_ids = dict.fromkeys(received_ids)
+
+    def take_shared(self) -> list[Delivery]:
+        """Deliveries another member of their group may take over: all but those half way through
+        exactly once [MQTT-4.8.2-4, MQTT-4.8.2-5]."""
+        taken: list[Delivery] = []
+        for delivery in self.window.in_order():
+            if delivery.share and delivery.guarantee == 1:
+                taken.append(delivery)
+        if self._queue is not None:
+            taken.extend([delivery for delivery in self._queue if delivery.share])
+        return taken
+
+    def give_up(self, delivery: Delivery) -> None:
+        """Another session has taken it over."""
+        queue = self._queue
+        if delivery.phase == QUEUED and queue is not None:
+            queue.remove(delivery)
+            self._queued_bytes -= delivery.message.size_bytes()
+            if len(queue) == 0:
+                self._queue = None
+        elif delivery.phase != QUEUED:
+            self.window.remove(delivery)
+        self._discard(delivery)
+
+    def clear(self) -> None:
+        """Forget everything that waits: the session has ended."""
+        self._queue = None
+        self._queued_bytes = 0
+        self._resend = None
+        self._received_ids = None
+        self.window.clear()
+        if self.is_full:
+            self._make_room()
+
+    def _send(self, delivery: Delivery, line: Line, is_new: bool) -> None:
+        self.window.add(delivery)
+        delivery.phase = SENT
+        self.window.open += 1
+        if self.expiry_s:
+            if is_new:
+                self.account.store.delivery_added(self.key, delivery)
+            else:
+                self.account.store.delivery_advanced(self.key, delivery)
+        if not line.transmit(delivery, False):
+            self._settle(delivery)
+            self.account.counters.dropped_too_large += 1
+
+    def _send_again(self, delivery: Delivery, line: Line) -> None:
+        self.window.open += 1
+        if delivery.phase == RECEIVED:
+            line.transmit_release(delivery.packet_id)
+        elif not line.transmit(delivery, True):
+            self._settle(delivery)
+            self.account.counters.dropped_too_large += 1
+
+    def _settle(self, delivery: Delivery) -> None:
+        self.window.remove(delivery)
+        if self.window.open:
+            self.window.open -= 1
+        self._settled += 1
+        self._discard(delivery)
+
+    def _discard(self, delivery: Delivery) -> None:
+        if self.expiry_s:
+            self.account.store.delivery_removed(self.key, delivery)
+
+    def _append(self, delivery: Delivery) -> None:
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.append(delivery)
+        self._queued_bytes += delivery.message.size_bytes()
+
+    def _enqueue(self, delivery: Delivery) -> None:
+        limits = self.account.limits
+        waits = self.line is not None and not self.is_slow
+        if waits and limits.inflight_overflow == "pending":
+            if self.queued_count() >= limits.pending_messages_max:
+                self.account.counters.dropped_queue_full += 1
+                return
+        elif not waits and not self._make_space(delivery):
+            return
+        self._append(delivery)
+        if self.expiry_s:
+            self.account.store.delivery_added(self.key, delivery)
+        if waits and self._is_over_mark():
+            self._hold()
+
+    def _make_space(self, delivery: Delivery) -> bool:
+        """Bound the queue of an absent or slow session by its policy; False: the new one is refused."""
+        limits = self.account.limits
+        size = delivery.message.size_bytes()
+        if self._fits(size):
+            return True
+        if limits.offline_policy != "evict" or size > limits.offline_bytes_max:
+            self.account.counters.dropped_queue_full += 1
+            return False
+        while self._queue is not None and not self._fits(size):
+            self._evict()
+        return True
+
+    def _fits(self, size: i64) -> bool:
+        limits = self.account.limits
+        return (
+            self.queued_count() < limits.offline_messages_max
+            and self._queued_bytes + size <= limits.offline_bytes_max
+        )
+
+    def _evict(self) -> None:
+        queue = self._queue
+        assert queue is not None
+        oldest = queue.popleft()
+        self._queued_bytes -= oldest.message.size_bytes()
+        if len(queue) == 0:
+            self._queue = None
+        self._discard(oldest)
+        self.account.counters.dropped_queue_full += 1
+
+    def _trim(self) -> None:
+        """The bound of a waiting queue is soft; once nobody waits for it, it is not."""
+        limits = self.account.limits
+        while self.queued_count() > limits.offline_messages_max or self._queued_bytes > limits.offline_bytes_max:
+            self._evict()
+
+    # -------------------------------------------------------------- pressure
+
+    def _is_over_mark(self) -> bool:
+        line = self.line
+        if line is None:
+            return False
+        return line.is_blocked or self.queued_count() >= self.account.limits.pending_messages_max
+
+    def _admit(self, line: Line, count: i64) -> bool:
+        """At most once towards a blocked line: passed while its sources can be held, else dropped."""
+        limits = self.account.limits
+        if self.is_slow or line.unsent_bytes() >= limits.unsent_bytes_max:
+            self.account.counters.dropped_slow += count
+            return False
+        self._hold()
+        return True
+
+    def _hold(self) -> None:
+        if self.is_slow or self.account.limits.inflight_overflow == "pending" and not self._is_line_blocked():
+            return
+        if not self.is_full:
+            self.is_full = True
+            self.account.pressure.on_full(self)
+        self.account.pressure.held = self
+
+    def _is_line_blocked(self) -> bool:
+        return self.line is not None and self.line.is_blocked
+
+    def _make_room(self) -> None:
+        self.is_full = False
+        self.account.pressure.on_room(self)

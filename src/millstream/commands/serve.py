@@ -1,0 +1,91 @@
+"""`millstream serve`: check everything, then run the broker until it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.commands.outcome import CommandFailed, ExitCode
+from millstream.commands.settings import ConfigOption, OptionalOption, SetOption, load_settings
+
+SCHEMES = {"mqtt": "mqtt", "mqtt_tls": "mqtts", "websocket": "ws", "websocket_tls": "wss"}
+
+EXAMPLES = """\b
+Examples:
+  millstream serve
+  millstream serve --config millstream.yaml
+  millstream serve --set mqtt.port=1884 --set websocket.enabled=false
+  millstream serve --set mqtt.port=0 --ready-file ready.json
+"""
+
+
+def serve(
+    config: ConfigOption = None,
+    config_optional: OptionalOption = False,
+    set_: SetOption = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="debug, info, warning or error; same as --set log.level=…"),
+    ] = None,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the chosen addresses there, as JSON, once all are listening."
+        ),
+    ] = None,
+) -> None:
+    """Run the broker.
+
+    Without a configuration it listens on loopback only: MQTT on 1883, WebSocket on 8083.
+    """
+    overrides = [*(set_ or []), *([f"log.level={log_level}"] if log_level else [])]
+    loaded = load_settings(config, overrides, is_optional=config_optional)
+    if ready_file is not None and not ready_file.absolute().parent.is_dir():
+        raise CommandFailed(
+            ExitCode.USAGE, f"--ready-file: there is no directory {ready_file.absolute().parent}."
+        )
+    from millstream.app.server import serve as run_broker
+    from millstream.runtime.logs import configure_logs
+
+    log = loaded.config.log
+    configure_logs(
+        log.level, log.format, repeat_interval_s=log.repeat_interval, repeat_burst=log.repeat_burst
+    )
+
+    def on_ready(addresses: dict[str, tuple[str, int]]) -> None:
+        for line in address_lines(addresses, loaded.config.websocket.path):
+            print(line, flush=True)
+        if ready_file is not None:
+            write_ready_file(ready_file, addresses)
+
+    try:
+        code = run_broker(loaded.config, on_ready)
+    except OSError as error:
+        raise CommandFailed(
+            ExitCode.FAILED,
+            f"The broker cannot start: {error.strerror or error}.",
+            "millstream serve --set mqtt.port=0 --set websocket.port=0",
+        ) from error
+    raise typer.Exit(code)
+
+
+def address_lines(addresses: dict[str, tuple[str, int]], path: str) -> list[str]:
+    """`mqtt mqtt://127.0.0.1:1883`, one line per listener."""
+    lines: list[str] = []
+    for name, (host, port) in addresses.items():
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        end = path if name.startswith("websocket") else ""
+        lines.append(f"{name} {SCHEMES.get(name, name)}://{place}{end}")
+    return lines
+
+
+def write_ready_file(path: Path, addresses: dict[str, tuple[str, int]]) -> None:
+    """Written beside and renamed: whoever sees the file sees all of it."""
+    listeners = {name: {"host": host, "port": port} for name, (host, port) in addresses.items()}
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    unfinished.write_text(json.dumps({"pid": os.getpid(), "listeners": listeners}) + "\n")
+    unfinished.replace(path)

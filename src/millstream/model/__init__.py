@@ -1,0 +1,1 @@
+"""The shared words: messages, topics, errors and limits. Knows nothing above it."""

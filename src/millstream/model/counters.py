@@ -1,0 +1,58 @@
+"""Plain counters of one account. Read by snapshot; never an object or a call per message."""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+
+@final
+class Counters:
+    def __init__(self) -> None:
+        self.messages_received: i64 = 0
+        self.messages_sent: i64 = 0
+        self.bytes_received: i64 = 0
+        self.bytes_sent: i64 = 0
+        self.connections_total: i64 = 0
+        self.connections_refused: i64 = 0
+        self.publishes_denied: i64 = 0
+        self.subscribes_denied: i64 = 0
+        self.deliveries_denied: i64 = 0
+        self.dropped_slow: i64 = 0  # at most once, to a connection that does not keep up
+        self.dropped_queue_full: i64 = 0
+        self.dropped_expired: i64 = 0
+        self.dropped_too_large: i64 = 0
+        self.dropped_offline: i64 = 0  # at most once, to a session without a connection
+        self.rate_pauses: i64 = 0  # times a client that publishes too fast was not read
+        self.dropped_no_receiver: i64 = 0  # nobody was subscribed
+        self.retained_refused: i64 = 0
+        self.deliveries_handed_over: i64 = 0
+        self.protocol_errors: i64 = 0
+        self.sessions_expired: i64 = 0
+        self.wills_sent: i64 = 0
+
+    def snapshot(self) -> dict[str, int]:
+        return {
+            "messages_received": self.messages_received,
+            "messages_sent": self.messages_sent,
+            "bytes_received": self.bytes_received,
+            "bytes_sent": self.bytes_sent,
+            "connections_total": self.connections_total,
+            "connections_refused": self.connections_refused,
+            "publishes_denied": self.publishes_denied,
+            "subscribes_denied": self.subscribes_denied,
+            "deliveries_denied": self.deliveries_denied,
+            "dropped_slow": self.dropped_slow,
+            "dropped_queue_full": self.dropped_queue_full,
+            "dropped_expired": self.dropped_expired,
+            "dropped_too_large": self.dropped_too_large,
+            "dropped_offline": self.dropped_offline,
+            "rate_pauses": self.rate_pauses,
+            "dropped_no_receiver": self.dropped_no_receiver,
+            "retained_refused": self.retained_refused,
+            "deliveries_handed_over": self.deliveries_handed_over,
+            "protocol_errors": self.protocol_errors,
+            "sessions_expired": self.sessions_expired,
+            "wills_sent": self.wills_sent,
+        }

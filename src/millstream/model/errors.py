@@ -1,0 +1,44 @@
+"""What can go wrong, by whose fault it is. Each protocol's mapping turns these into its own codes."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Reason(IntEnum):
+    """Why an operation was refused, in words every protocol can translate."""
+
+    SUCCESS = 0
+    NO_MATCHING_SUBSCRIBERS = 1
+    NO_SUBSCRIPTION_EXISTED = 2
+    UNSPECIFIED = 3
+    NOT_AUTHORIZED = 4
+    BAD_CREDENTIALS = 5
+    TOPIC_INVALID = 6
+    FILTER_INVALID = 7
+    TOO_LARGE = 8
+    QUOTA_EXCEEDED = 9
+    RATE_EXCEEDED = 10
+    GUARANTEE_NOT_SUPPORTED = 11
+    UNAVAILABLE = 12
+    SERVER_BUSY = 13
+    SHARED_NOT_ALLOWED = 14
+    CLIENT_ID_INVALID = 15
+    IN_USE = 16
+
+
+class Refused(Exception):
+    """One operation is not granted; the connection lives."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+
+
+class Unavailable(Exception):
+    """The operation may succeed later: no owner, disk full. Never a silent success."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text

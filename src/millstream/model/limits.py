@@ -1,0 +1,74 @@
+"""Every bound of the broker, in one place, with its default.
+
+The configuration schema fills one `Limits` and hands it to everything that needs a bound.
+Sizes are bytes, times carry their unit in the name, 0 never means "unlimited" unless the line says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NEVER_EXPIRES = 0xFFFF_FFFF  # MQTT 5's own value for "does not expire", in seconds
+
+
+@dataclass(frozen=True)
+class Limits:
+    # --- messages and topics
+    message_size_max: int = 1024 * 1024  # payload
+    packet_size_max: int = 1024 * 1024 + 64 * 1024  # a whole MQTT packet after authentication
+    topic_length_max: int = 4096
+    topic_levels_max: int = 128
+    user_properties_max: int = 64
+    guarantee_max: int = 2  # highest QoS granted and accepted
+
+    # --- before authentication
+    connect_packet_size_max: int = 64 * 1024
+    handshake_timeout_ms: int = 10_000  # from accept to CONNECT complete, TLS and WebSocket included
+    authentication_timeout_ms: int = 10_000
+    connections_max: int = 100_000
+    unauthenticated_max: int = 20_000
+    unauthenticated_per_address_max: int = 15_000
+
+    # --- connection
+    keep_alive_s_max: int = 65_535  # a longer or absent keep-alive is answered with this [MQTT-3.1.2-21]
+    receive_maximum: int = 1024  # QoS 1 and 2 publishes a client may have open towards us
+    topic_alias_maximum: int = 64  # aliases a client may use towards us
+    topic_alias_out_maximum: int = 16  # aliases we use towards a client that allows them
+    unsent_bytes_high: int = 1024 * 1024  # above: sources wait
+    unsent_bytes_low: int = 256 * 1024  # below: they go on
+    unsent_bytes_max: int = 8 * 1024 * 1024  # above: QoS 0 to this connection is dropped and counted
+    slow_grace_ms: int = 100  # a full outlet without progress for so long no longer holds its sources
+    disconnect_on_full: bool = False
+
+    # --- sessions
+    sessions_max: int = 100_000
+    session_expiry_default_s: int = NEVER_EXPIRES  # for 3.1.1 clients with clean session 0
+    session_expiry_s_max: int = NEVER_EXPIRES
+    inflight_max: int = 256  # unsettled deliveries per session
+    offline_messages_max: int = 1000
+    offline_bytes_max: int = 16 * 1024 * 1024
+    offline_policy: str = "evict"  # evict the oldest, or reject the new
+    inflight_overflow: str = "backpressure"  # or pending
+    pending_messages_max: int = 1000
+    subscriptions_max: int = 10_000  # per session
+    filters_per_subscribe_max: int = 1000
+    will_delay_s_max: int = NEVER_EXPIRES
+
+    # --- broker
+    retained_messages_max: int = 1_000_000
+    retained_bytes_max: int = 1024 * 1024 * 1024
+    async_fan_out: bool = False
+    fan_out_pending_max: int = 10_000
+    reject_qos2_publish: bool = False
+    downgrade_qos2_subscribe: bool = False
+    max_ack_pending: int = 0  # 0: only inflight_max bounds the window
+    route_cache_max: int = 200_000  # topics remembered per account
+    sys_interval_s: int = 10  # refresh of $SYS; 0 turns it off
+
+    # --- rates (tokens per second and burst); 0 turns a limit off
+    connection_rate: float = 0.0  # new connections per address
+    connection_burst: int = 100
+    message_rate: float = 0.0  # publishes per client
+    message_burst: int = 1000
+    subscribe_rate: float = 0.0  # filters per client
+    subscribe_burst: int = 1000

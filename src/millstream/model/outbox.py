@@ -1,0 +1,125 @@
+"""Bytes waiting to be sent, gathered per connection and flushed once per loop iteration.
+
+A write per message costs forty to a hundred times as much as one write for many, so output goes into a
+pooled byte builder and only connections that have something to send own one. Large parts are kept
+by reference beside it, in order.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, mypyc_attr
+
+LARGE: Final[i64] = 4096  # a part of this size is passed on by reference, not copied
+KEEP: Final[i64] = 1 << 18  # larger builders are not pooled
+POOL_MAX: Final[i64] = 256
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Flushable(ABC):
+    @abstractmethod
+    def flush(self) -> None:
+        """Hand everything that waits to the transport."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Wakeup(ABC):
+    """Asks the event loop to call `OutboxPool.flush` after the reads that are ready now."""
+
+    @abstractmethod
+    def request(self) -> None: ...
+
+
+@final
+class OutboxPool:
+    def __init__(self, wakeup: Wakeup) -> None:
+        self._wakeup = wakeup
+        self._free: list[BytesWriter] = []
+        self._dirty: list[Flushable] = []
+
+    def take(self, owner: Flushable) -> BytesWriter:
+        if not self._dirty:
+            self._wakeup.request()
+        self._dirty.append(owner)
+        if self._free:
+            return self._free.pop()
+        return BytesWriter()
+
+    def give_back(self, writer: BytesWriter) -> None:
+        if len(writer) <= KEEP and len(self._free) < POOL_MAX:
+            writer.truncate(0)
+            self._free.append(writer)
+
+    def flush(self) -> None:
+        while self._dirty:
+            dirty = self._dirty
+            self._dirty = []
+            for owner in dirty:
+                owner.flush()
+
+
+@final
+class Outbox:
+    """Output of one connection since its last flush. `open` must precede every use of `writer`."""
+
+    def __init__(self, pool: OutboxPool, owner: Flushable) -> None:
+        self._pool = pool
+        self._owner = owner
+        self.is_open = False
+        self.writer: BytesWriter = NO_WRITER
+        self._parts: list[bytes] | None = None
+        self._parts_size: i64 = 0
+
+    def open(self) -> BytesWriter:
+        if not self.is_open:
+            self.is_open = True
+            self.writer = self._pool.take(self._owner)
+        return self.writer
+
+    def write(self, data: bytes) -> None:
+        if len(data) >= LARGE:
+            self.write_reference(data)
+        else:
+            self.open().write(data)
+
+    def write_reference(self, data: bytes) -> None:
+        writer = self.open()
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = []
+        if len(writer):
+            self._parts_size += len(writer)
+            parts.append(writer.getvalue())
+            writer.truncate(0)
+        parts.append(data)
+        self._parts_size += len(data)
+
+    def size_bytes(self) -> i64:
+        if not self.is_open:
+            return 0
+        return self._parts_size + len(self.writer)
+
+    def take_all(self) -> bytes:
+        """Everything in order, as one piece; the outbox is closed and empty afterwards."""
+        if not self.is_open:
+            return b""
+        self.is_open = False
+        writer = self.writer
+        self.writer = NO_WRITER
+        parts = self._parts
+        if parts is None:
+            data = writer.getvalue()
+        else:
+            self._parts = None
+            self._parts_size = 0
+            if len(writer):
+                parts.append(writer.getvalue())
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._pool.give_back(writer)
+        return data
+
+
+NO_WRITER: Final = BytesWriter()

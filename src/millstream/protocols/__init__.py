@@ -1,0 +1,1 @@
+"""One folder per protocol, the same parts in each."""

@@ -1,0 +1,75 @@
+"""What any transport may ask of any protocol, and what any protocol may ask of its transport."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from mypy_extensions import i64, mypyc_attr
+
+from millstream.broker.line import Line
+from millstream.security.authentication import Credentials, Decision
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Link(ABC):
+    """One transport connection, as its endpoint sees it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.certificate_name: str | None = None
+
+    @abstractmethod
+    def send(self, data: bytes) -> None: ...
+
+    @abstractmethod
+    def unsent_bytes(self) -> i64: ...
+
+    @abstractmethod
+    def pause_reading(self) -> None: ...
+
+    @abstractmethod
+    def resume_reading(self) -> None: ...
+
+    @abstractmethod
+    def pause_for(self, duration_ns: i64) -> None:
+        """Stop reading for a while: the peer sends faster than it may."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close once everything sent so far has left."""
+
+    @abstractmethod
+    def ask(self, credentials: Credentials) -> None:
+        """Find out who this is without blocking; the answer comes to `Endpoint.on_decision`."""
+
+    @abstractmethod
+    def on_authenticated(self) -> None:
+        """The bounds for strangers no longer apply."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Endpoint(Line):
+    """`is_full` asks the transport to stop reading until `Link.resume_reading`."""
+
+    @abstractmethod
+    def receive_data(self, data: bytes, now_ns: i64) -> None: ...
+
+    @abstractmethod
+    def next_deadline(self) -> i64: ...
+
+    @abstractmethod
+    def on_deadline(self, now_ns: i64) -> None: ...
+
+    @abstractmethod
+    def on_decision(self, decision: Decision, now_ns: i64) -> None: ...
+
+    @abstractmethod
+    def on_blocked(self) -> None:
+        """The transport holds more unsent bytes than its high mark."""
+
+    @abstractmethod
+    def on_unblocked(self) -> None: ...
+
+    @abstractmethod
+    def on_lost(self, now_ns: i64) -> None:
+        """The transport is gone."""

@@ -1,0 +1,48 @@
+"""What all MQTT endpoints of a broker share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import final
+
+from mypy_extensions import mypyc_attr
+
+from millstream.broker.broker import Broker
+from millstream.broker.observer import Observer
+from millstream.model.outbox import OutboxPool
+from millstream.protocols.mqtt.machine.terms import Terms
+from millstream.security.authentication import Authenticator
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Entropy(ABC):
+    """The port to chance: the core has none of its own."""
+
+    @abstractmethod
+    def make_client_id(self) -> str: ...
+
+    @abstractmethod
+    def make_nonce(self) -> str: ...
+
+
+@final
+class MqttContext:
+    def __init__(
+        self,
+        broker: Broker,
+        authenticator: Authenticator,
+        pool: OutboxPool,
+        observer: Observer,
+        entropy: Entropy,
+        scram_key: bytes,
+        server_reference: str,
+    ) -> None:
+        self.broker = broker
+        self.limits = broker.limits
+        self.authenticator = authenticator
+        self.pool = pool
+        self.terms = Terms(broker.limits, pool)
+        self.observer = observer
+        self.entropy = entropy
+        self.scram_key = scram_key
+        self.server_reference = server_reference.encode()

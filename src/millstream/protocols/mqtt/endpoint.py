@@ -1,0 +1,528 @@
+"""The seam: what the machine reports goes to the broker, what sessions deliver goes to the machine.
+
+Invariants
+- A publish is answered once; its answer waits until what it caused is durable.
+- Rights are asked when a route is found, and again as soon as any right has changed.
+- Whatever happens here ends this connection at worst, never another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from millstream.broker.line import Ending
+from millstream.broker.session import Session
+from millstream.model.delivery import RECEIVED, SENT, Delivery
+from millstream.model.message import Message
+from millstream.model.outbox import Outbox
+from millstream.model.outlet import Run, Target
+from millstream.model.topic import find_topic_fault
+from millstream.protocols.endpoint import Endpoint, Link
+from millstream.protocols.mqtt.context import MqttContext
+from millstream.protocols.mqtt.handshake import SCRAM, Handshake, window_of
+from millstream.protocols.mqtt.machine.connection import Connection
+from millstream.protocols.mqtt.machine.events import (
+    AnswerReceived,
+    AuthReceived,
+    Closed,
+    ConnectReceived,
+    DisconnectReceived,
+    Event,
+    PublishReceived,
+    RunReceived,
+    SubscribeReceived,
+    UnsubscribeReceived,
+)
+from millstream.protocols.mqtt.machine.outbound import DUP, RETAIN
+from millstream.protocols.mqtt.mapping import ENDING_CODES, ENDING_TEXTS, REASON_CODES, to_message
+from millstream.protocols.mqtt.subscribing import Replay, make_subscribe_bucket, subscribe, unsubscribe
+from millstream.protocols.mqtt.wire import reason_codes as code
+from millstream.protocols.mqtt.wire.frames import FrameRun, make_prefix
+from millstream.protocols.mqtt.wire.packets import ConnAck, Connect, Disconnect
+from millstream.routing.router import Route
+from millstream.security.authentication import Decision
+from millstream.security.rate import Bucket
+
+PUBACK: Final[i64] = 4
+PUBREC: Final[i64] = 5
+PUBREL: Final[i64] = 6
+PUBCOMP: Final[i64] = 7
+ROUTES_MAX: Final = 32_768  # topics a connection remembers
+REPLAY_SLICE_BYTES: Final = 256 * 1024
+SYSTEM_PREFIX: Final = b"$SYS/"
+
+
+@final
+class MqttEndpoint(Endpoint):
+    def __init__(self, context: MqttContext, link: Link, now_ns: i64) -> None:
+        super().__init__()
+        self._context = context
+        self.link = link
+        self.outbox = Outbox(context.pool, self)
+        self.machine = Connection(context.terms, self.outbox, now_ns)
+        self.session: Session | None = None
+        self.handshake: Handshake | None = None
+        self._routes: dict[bytes, Route] | None = None
+        self._last_topic = b""
+        self._last_route: Route | None = None
+        self._bucket: Bucket | None = None
+        self._subscribe_bucket: Bucket | None = None
+        self._waiting: deque[tuple[int, int, int, int]] | None = None  # position, kind, packet id, reason
+        self._replays: deque[Replay] | None = None
+        self._unanswered: i64 = 0  # QoS 1 publishes whose answer has not been flushed
+        self._is_closing = False
+        self._is_enhanced = False
+        self._with_will = True
+
+    # ------------------------------------------------------------- from below
+
+    def receive_data(self, data: bytes, now_ns: i64) -> None:
+        context = self._context
+        context.broker.clock.now_ns = now_ns
+        session = self.session
+        if session is not None:
+            session.account.counters.bytes_received += len(data)
+        self.handle(self.machine.receive_data(data, now_ns))
+        pressure = context.broker.pressure
+        if pressure.held is not None:
+            held = pressure.take_held()
+            if held is not None and held is not self.session and pressure.wait(held, self):
+                self.link.pause_reading()
+
+    def next_deadline(self) -> i64:
+        return self.machine.next_deadline()
+
+    def on_deadline(self, now_ns: i64) -> None:
+        self._context.broker.clock.now_ns = now_ns
+        self.handle(self.machine.on_deadline(now_ns))
+
+    def on_decision(self, decision: Decision, now_ns: i64) -> None:
+        self._context.broker.clock.now_ns = now_ns
+        handshake = self.handshake
+        if handshake is not None and not self.machine.is_closed():
+            handshake.on_decision(decision, now_ns)
+
+    def on_blocked(self) -> None:
+        self.is_blocked = True
+        if self.session is not None:
+            self.session.on_blocked()
+            self._context.broker.pressure.take_held()
+
+    def on_unblocked(self) -> None:
+        self.is_blocked = False
+        if self.session is not None:
+            self.session.on_unblocked()
+            self._pump_replays()
+
+    def on_lost(self, now_ns: i64) -> None:
+        self._context.broker.clock.now_ns = now_ns
+        if not self.machine.is_closed():
+            events: list[Event] = []
+            self.machine.fail(code.UNSPECIFIED_ERROR, "the connection was lost", events)
+            self.handle(events)
+        self._is_closing = True
+        self.outbox.take_all()
+
+    def flush(self) -> None:
+        data = self.outbox.take_all()
+        self._unanswered = 0
+        if data:
+            session = self.session
+            if session is not None:
+                session.account.counters.bytes_sent += len(data)
+            self.link.send(data)
+        if self._is_closing:
+            self.link.close()
+        elif self._replays is not None:
+            self._pump_replays()
+
+    # ----------------------------------------------------------------- events
+
+    def handle(self, events: list[Event]) -> None:
+        """Act on events in order; runs that follow each other to the same single target become one."""
+        run: RunReceived | None = None
+        run_route: Route | None = None
+        for event in events:
+            if isinstance(event, RunReceived):
+                route = self._find_route(event.topic)
+                if route is None:
+                    self._on_denied(event.topic, event.count)
+                    continue
+                if run is not None and run_route is not None:
+                    if (
+                        route.single is not None
+                        and route.single is run_route.single
+                        and run.end == event.start
+                    ):
+                        run.end = event.end
+                        run.count += event.count
+                        continue
+                    self._publish_run(run, run_route)
+                run = event
+                run_route = route
+                continue
+            if run is not None and run_route is not None:
+                self._publish_run(run, run_route)
+                run = None
+            if isinstance(event, AnswerReceived):
+                self._on_answer(event)
+            elif isinstance(event, PublishReceived):
+                self._on_publish(event)
+            else:
+                self._on_control(event)
+        if run is not None and run_route is not None:
+            self._publish_run(run, run_route)
+
+    def _on_control(self, event: Event) -> None:
+        now_ns = self._context.broker.clock.now_ns
+        if isinstance(event, Closed):
+            self._on_closed(event)
+        elif isinstance(event, ConnectReceived):
+            self.handshake = Handshake(self._context, self, event.packet)
+            self.handshake.start(now_ns)
+        elif isinstance(event, SubscribeReceived):
+            subscribe(self, self._context, event.packet)
+        elif isinstance(event, UnsubscribeReceived):
+            unsubscribe(self, self._context, event.packet)
+        elif isinstance(event, DisconnectReceived):
+            self._on_disconnect(event.packet)
+        elif isinstance(event, AuthReceived):
+            self._on_auth(event, now_ns)
+
+    def _on_auth(self, event: AuthReceived, now_ns: i64) -> None:
+        handshake = self.handshake
+        packet = event.packet
+        if handshake is not None:
+            if packet.reason == code.CONTINUE_AUTHENTICATION:
+                handshake.on_auth(packet, now_ns)
+                return
+        elif packet.reason == code.REAUTHENTICATE and self._is_enhanced and self.session is not None:
+            again = Connect(5, self.session.key.client_id)
+            self.handshake = Handshake(self._context, self, again)
+            self.handshake.restart(packet, now_ns)
+            return
+        text = "AUTH is only for a connection that began with an authentication method"
+        self.handle(self.machine.end(code.PROTOCOL_ERROR, text, None))
+
+    # ------------------------------------------------------------- connection
+
+    def open(
+        self, session: Session, packet: Connect, connack: ConnAck, keep_alive_s: int, now_ns: i64
+    ) -> None:
+        """The client is accepted: CONNACK first, then what waited for it, then what it sent meanwhile."""
+        limits = self._context.limits
+        outbound = self.machine.outbound
+        properties = packet.properties
+        if properties is not None:
+            self._is_enhanced = properties.authentication_method == SCRAM
+            outbound.packet_size_max = properties.maximum_packet_size or 0
+            outbound.with_problem_information = properties.request_problem_information != 0
+            aliases: i64 = properties.topic_alias_maximum or 0
+            if aliases > self._context.terms.topic_alias_out_maximum:
+                aliases = self._context.terms.topic_alias_out_maximum
+            outbound.allow_aliases(aliases)
+        if limits.message_rate > 0:
+            self._bucket = Bucket(limits.message_rate, limits.message_burst)
+        self._subscribe_bucket = make_subscribe_bucket(self._context)
+        self.session = session
+        self.handshake = None
+        self.machine.accept(connack, keep_alive_s, now_ns)
+        self.link.on_authenticated()
+        session.attach(self, window_of(packet, session.account))
+        self.handle(self.machine.receive_data(b"", now_ns))
+
+    def _on_disconnect(self, packet: Disconnect) -> None:
+        session = self.session
+        self._with_will = packet.reason != code.NORMAL_DISCONNECTION  # [MQTT-3.14.4-3]
+        properties = packet.properties
+        if session is None or properties is None or properties.session_expiry_interval is None:
+            return
+        if session.expiry_s == 0 and properties.session_expiry_interval:  # [MQTT-3.14.2-2]
+            self._with_will = True
+            return
+        expiry = min(properties.session_expiry_interval, self._context.limits.session_expiry_s_max)
+        self._context.broker.change_expiry(session, expiry)
+
+    def _on_closed(self, event: Closed) -> None:
+        context = self._context
+        session = self.session
+        self.handshake = None
+        if session is not None:
+            if event.reason in (code.MALFORMED_PACKET, code.PROTOCOL_ERROR):
+                session.account.counters.protocol_errors += 1
+            context.broker.forget_line(self)
+            context.broker.close_line(session, self, self._with_will)
+            context.observer.disconnected(
+                session.key.client_id, self.link.address, code.get_reason_name(event.reason), event.text
+            )
+        self._routes = None
+        self._last_route = None
+        self._waiting = None
+        self._replays = None
+        self._is_closing = True
+        if not self.outbox.is_open:
+            self.link.close()
+
+    def end(self, ending: Ending) -> None:
+        if ending is Ending.SHUTTING_DOWN:
+            self._with_will = False
+        reference = self._context.server_reference or None
+        reason = ENDING_CODES[ending]
+        if ending is not Ending.SHUTTING_DOWN:
+            reference = None
+        self.handle(self.machine.end(reason, ENDING_TEXTS[ending], reference))
+
+    def resume(self) -> None:
+        self.link.resume_reading()
+
+    # ---------------------------------------------------------------- publish
+
+    def _find_route(self, topic: bytes) -> Route | None:
+        """Where a topic goes, or None when this client may not publish there or there is no such topic."""
+        session = self.session
+        assert session is not None
+        generation = session.account.router.generation
+        route = self._last_route
+        if route is not None and topic is self._last_topic and route.generation == generation:
+            return route
+        routes = self._routes
+        if routes is None:
+            routes = self._routes = {}
+        route = routes.get(topic)
+        if route is None or route.generation != generation:
+            route = self._make_route(session, topic)
+            if route is None:
+                return None
+            if len(routes) >= ROUTES_MAX:
+                routes.clear()
+            routes[topic] = route
+        self._last_topic = topic
+        self._last_route = route
+        return route
+
+    def _make_route(self, session: Session, topic: bytes) -> Route | None:
+        limits = self._context.limits
+        fault = find_topic_fault(topic, limits.topic_length_max, limits.topic_levels_max)
+        if fault is not None:
+            self.handle(self.machine.end(code.TOPIC_NAME_INVALID, fault, None))
+            return None
+        account = session.account
+        if topic.startswith(SYSTEM_PREFIX) or not account.authorizer.can_publish(
+            session.principal, session.key.client_id, topic
+        ):
+            return None
+        return account.router.find_route(topic)
+
+    def _on_denied(self, topic: bytes, count: i64) -> None:
+        session = self.session
+        if session is None or self.machine.is_closed():
+            return
+        session.account.counters.publishes_denied += count
+        self._context.observer.denied(session.key.client_id, session.principal.name, "publish", topic)
+
+    def _publish_run(self, event: RunReceived, route: Route) -> None:
+        session = self.session
+        if session is None or self.machine.is_closed() and self._is_closing and session.line is not self:
+            return
+        context = self._context
+        account = session.account
+        account.counters.messages_received += event.count
+        if self._bucket is not None:
+            self._charge(event.count)
+        if not route.targets and route.shares is None:
+            account.counters.dropped_no_receiver += event.count
+            return
+        now_ns = context.broker.clock.now_ns
+        run = FrameRun(event.buffer, event.start, event.end, event.count, self.machine.version, now_ns)
+        context.broker.publishing.publish_run(account, route, run, session)
+
+    def _on_publish(self, event: PublishReceived) -> None:
+        session = self.session
+        if session is None or self.machine.is_closed():
+            return
+        context = self._context
+        qos: i64 = event.qos
+        packet_id: i64 = event.packet_id
+        account = session.account
+        account.counters.messages_received += 1
+        if self._bucket is not None:
+            self._charge(1)
+        if qos and not self._check_numbered(event, session):
+            return
+        route = self._find_route(event.topic)
+        if route is None:
+            self._on_denied(event.topic, 1)
+            if qos and not self.machine.is_closed():
+                self._answer(PUBACK if qos == 1 else PUBREC, packet_id, code.NOT_AUTHORIZED)
+            return
+        message = to_message(event, session.key.client_id, context.broker.clock.now_ns)
+        reason = context.broker.publishing.publish(account, route, message, session)
+        if qos == 0:
+            return
+        answer = REASON_CODES[reason] if reason else 0
+        if qos == 1:
+            self._answer(PUBACK, packet_id, answer)
+            return
+        if answer < 0x80:
+            session.add_received_id(packet_id)
+        self._answer(PUBREC, packet_id, answer)
+
+    def _check_numbered(self, event: PublishReceived, session: Session) -> bool:
+        """Windows, QoS limits and repeats; False when the publish has been dealt with."""
+        limits = self._context.limits
+        if event.qos > limits.guarantee_max or (event.qos == 2 and limits.reject_qos2_publish):
+            text = "the broker does not take publishes of this QoS"  # [MQTT-3.2.2-11]
+            self.handle(self.machine.end(code.QOS_NOT_SUPPORTED, text, None))
+            return False
+        if event.qos == 2 and session.is_id_received(event.packet_id):
+            self._answer(PUBREC, event.packet_id, code.SUCCESS)  # [MQTT-4.3.3-10]: not a new message
+            return False
+        self._unanswered += 1
+        if self.machine.version == 5:
+            if self._unanswered + session.received_id_count() > limits.receive_maximum:
+                text = "more publishes are open than the receive maximum"  # [MQTT-3.3.4-7]
+                self.handle(self.machine.end(code.RECEIVE_MAXIMUM_EXCEEDED, text, None))
+                return False
+            if event.qos == 2:
+                self._unanswered -= 1  # counted by its id until it is released
+        return True
+
+    def take_subscribe_token(self) -> bool:
+        bucket = self._subscribe_bucket
+        return bucket is None or bucket.take(1, int(self._context.broker.clock.now_ns))
+
+    def _charge(self, count: i64) -> None:
+        bucket = self._bucket
+        session = self.session
+        assert bucket is not None and session is not None
+        debt_ns = bucket.charge(int(count), int(self._context.broker.clock.now_ns))
+        if debt_ns > 0:
+            session.account.counters.rate_pauses += 1
+            self.link.pause_for(debt_ns)
+
+    # ---------------------------------------------------------------- answers
+
+    def _on_answer(self, event: AnswerReceived) -> None:
+        session = self.session
+        if session is None:
+            return
+        kind: i64 = event.kind
+        packet_id: i64 = event.packet_id
+        if kind == PUBACK:
+            session.on_settled(packet_id, SENT)
+        elif kind == PUBCOMP:
+            session.on_settled(packet_id, RECEIVED)
+        elif kind == PUBREC:
+            known = session.on_received(packet_id, event.reason >= 0x80)
+            if event.reason >= 0x80 and known:
+                return
+            self._send_answer(PUBREL, packet_id, 0 if known else code.PACKET_IDENTIFIER_NOT_FOUND)
+        else:
+            known = session.remove_received_id(packet_id)
+            self._answer(PUBCOMP, packet_id, 0 if known else code.PACKET_IDENTIFIER_NOT_FOUND)
+
+    def _answer(self, kind: i64, packet_id: i64, reason: i64) -> None:
+        """Answer a publish or a release once everything it caused is durable."""
+        store = self._context.broker.store
+        position = store.position()
+        if self._waiting is None and store.durable() >= position:
+            self._send_answer(kind, packet_id, reason)
+            return
+        if self._waiting is None:
+            self._waiting = deque()
+            self._context.broker.wait_durable(self)
+        self._waiting.append((int(position), int(kind), int(packet_id), int(reason)))
+
+    def on_durable(self) -> None:
+        waiting = self._waiting
+        if waiting is None:
+            return
+        durable = self._context.broker.store.durable()
+        while waiting and waiting[0][0] <= durable:
+            _, kind, packet_id, reason = waiting.popleft()
+            self._send_answer(kind, packet_id, reason)
+        if waiting:
+            self._context.broker.wait_durable(self)
+        else:
+            self._waiting = None
+
+    def _send_answer(self, kind: i64, packet_id: i64, reason: i64) -> None:
+        outbound = self.machine.outbound
+        first: i64 = kind << 4
+        if kind == PUBREL:
+            first |= 2
+        if reason == 0 or self.machine.version < 5:
+            outbound.send_word((first << 24) | 0x020000 | packet_id)
+            return
+        outbound.send_bytes(bytes([int(first), 3]) + int(packet_id).to_bytes(2, "big") + bytes([int(reason)]))
+
+    # --------------------------------------------------------------- delivery
+
+    def transmit_run(self, run: Run, target: Target) -> None:
+        session = self.session
+        assert session is not None
+        machine = self.machine
+        if isinstance(run, FrameRun) and not target.identifiers and machine.outbound.can_take_runs():
+            session.account.counters.messages_sent += run.count
+            machine.outbound.send_frames(run.frames(machine.version))
+            return
+        for message in run.messages():
+            self.transmit_plain(message, False, target.identifiers)
+
+    def transmit_plain(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
+        session = self.session
+        assert session is not None
+        machine = self.machine
+        prefix = b""
+        if machine.version == 5:
+            prefix = make_prefix(message, identifiers, self._context.broker.clock.now_ns)
+        if machine.outbound.send_publish(message, 0, 0, RETAIN if retain else 0, prefix):
+            session.account.counters.messages_sent += 1
+        else:
+            session.account.counters.dropped_too_large += 1
+
+    def transmit(self, delivery: Delivery, is_repeat: bool) -> bool:
+        session = self.session
+        assert session is not None
+        machine = self.machine
+        message = delivery.message
+        flags: i64 = 0
+        if is_repeat:
+            flags = DUP  # [MQTT-3.3.1-1]
+        if delivery.retain:
+            flags |= RETAIN
+        prefix = b""
+        if machine.version == 5 and (message.expires_ns or delivery.identifiers):
+            prefix = make_prefix(message, delivery.identifiers, self._context.broker.clock.now_ns)
+        session.account.counters.messages_sent += 1
+        return machine.outbound.send_publish(message, delivery.guarantee, delivery.packet_id, flags, prefix)
+
+    def transmit_release(self, packet_id: i64) -> None:
+        self._send_answer(PUBREL, packet_id, 0)
+
+    def unsent_bytes(self) -> i64:
+        return self.link.unsent_bytes() + self.outbox.size_bytes()
+
+    # --------------------------------------------------------------- retained
+
+    def replay(self, replay: Replay) -> None:
+        """Send retained messages bit by bit, as fast as the connection takes them."""
+        if self._replays is None:
+            self._replays = deque()
+        self._replays.append(replay)
+        self._pump_replays()
+
+    def _pump_replays(self) -> None:
+        session = self.session
+        replays = self._replays
+        if replays is None or session is None or self.machine.is_closed():
+            return
+        now_ns = self._context.broker.clock.now_ns
+        while replays and not self.is_blocked and self.outbox.size_bytes() < REPLAY_SLICE_BYTES:
+            if not replays[0].send_next(session, self, now_ns):
+                replays.popleft()
+        if not replays:
+            self._replays = None

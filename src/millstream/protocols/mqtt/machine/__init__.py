@@ -1,0 +1,1 @@
+"""The rules of the specification: bytes in, events and bytes out."""

@@ -1,0 +1,260 @@
+"""From bytes to events: packets found in what was read, PUBLISH and its answers taken apart on the spot.
+
+This is the hot path of the broker. QoS 0 publishes that follow each other to one topic with equal properties
+become one event; everything else that is frequent costs one small event; all other packets go
+through the codec.
+
+Invariants
+- Bytes are looked at once; an incomplete packet is kept and joined when the rest has come.
+- A length is compared with its limit before anything is kept for it.
+- Nothing is parsed before the peer may send it: `is_waiting` stops the scan after a packet.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Final
+
+from mypy_extensions import i64
+
+from millstream.model.outbox import LARGE
+from millstream.protocols.mqtt.machine.events import AnswerReceived, Event, PublishReceived, RunReceived
+from millstream.protocols.mqtt.machine.terms import Terms
+from millstream.protocols.mqtt.wire.decode import decode_packet
+from millstream.protocols.mqtt.wire.frames import same, split_expiry
+from millstream.protocols.mqtt.wire.packets import Answer, Packet
+from millstream.protocols.mqtt.wire.reason_codes import (
+    MALFORMED_PACKET,
+    PACKET_TOO_LARGE,
+    PROTOCOL_ERROR,
+    TOPIC_ALIAS_INVALID,
+)
+from millstream.protocols.mqtt.wire.violation import Violation
+
+PUBLISH: Final[i64] = 3
+
+
+class Inbound:
+    """State of the scan over one connection's input."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.version: i64 = 0  # 0: CONNECT has not come
+        self.is_open = False  # the client is connected: any packet may come
+        self.is_waiting = False  # an answer from outside is awaited: nothing is parsed
+        self._size_max: i64 = terms.connect_packet_size_max
+        self._kept: list[bytes] | None = None
+        self._kept_size: i64 = 0
+        self._needed: i64 = 0
+        self._aliases: dict[int, bytes] | None = None
+        # the last topic of the buffer at hand: where it stands with its length, and as an object
+        self._topic_at: i64 = 0
+        self._topic_size: i64 = 0
+        self._topic = b""
+
+    @abstractmethod
+    def _on_control(self, packet: Packet, now_ns: i64, events: list[Event]) -> None: ...
+
+    @abstractmethod
+    def _on_ping(self) -> None: ...
+
+    def _receive(self, data: bytes, now_ns: i64, events: list[Event]) -> None:
+        kept = self._kept
+        if kept is not None:
+            kept.append(data)
+            self._kept_size += len(data)
+            if self._kept_size < self._needed or self.is_waiting:
+                return
+            data = b"".join(kept)
+            self._kept = None
+        elif self.is_waiting:
+            self._kept = [data]
+            self._kept_size = len(data)
+            return
+        position = self._scan(data, now_ns, events)
+        if position < len(data):
+            self._kept = [data if position == 0 else data[position:]]
+            self._kept_size = len(data) - position
+
+    def _scan(self, data: bytes, now_ns: i64, events: list[Event]) -> i64:
+        """Handle every complete packet; gives where the first incomplete one begins."""
+        available: i64 = len(data)
+        position: i64 = 0
+        self._topic_size = 0
+        self._needed = 0
+        while position + 2 <= available and not self.is_waiting:
+            first: i64 = data[position]
+            if not self.is_open and self.version == 0 and first >> 4 != 1:
+                raise Violation(PROTOCOL_ERROR, "CONNECT must come first")  # [MQTT-3.1.0-1]
+            size: i64 = data[position + 1]
+            body: i64 = position + 2
+            if size >= 0x80:
+                body, size = self._long_size(data, position, available)
+                if size < 0:
+                    break
+            if size > self._size_max:
+                raise Violation(PACKET_TOO_LARGE, "the packet is larger than the broker takes")
+            end: i64 = body + size
+            if end > available:
+                self._needed = end - position
+                break
+            if first == 0x30 and self.is_open:
+                end = self._scan_run(data, position, body, end, now_ns, events)
+            elif first >> 4 == PUBLISH and self.is_open:
+                self._on_publish(data, first, position, body, end, events)
+            elif size == 2 and self.is_open and self._is_plain_answer(first):
+                self._on_plain_answer(data, first, body, events)
+            elif first == 0xC0 and size == 0 and self.is_open:
+                self._on_ping()
+            else:
+                packet = decode_packet(data, int(first), int(body), int(end), int(self.version))
+                if isinstance(packet, Answer) and self.is_open:
+                    events.append(AnswerReceived(first >> 4, packet.packet_id, packet.reason))
+                else:
+                    self._on_control(packet, now_ns, events)
+            position = end
+        return position
+
+    def _long_size(self, data: bytes, position: i64, available: i64) -> tuple[i64, i64]:
+        """(where the body begins, remaining length), the latter -1 when more bytes are needed."""
+        at: i64 = position + 1
+        size: i64 = 0
+        shift: i64 = 0
+        while at < available:
+            byte: i64 = data[at]
+            at += 1
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if byte == 0:  # [MQTT-1.5.5-1]
+                    raise Violation(MALFORMED_PACKET, "the remaining length is longer than its value needs")
+                return at, size
+            shift += 7
+            if shift > 21:
+                raise Violation(MALFORMED_PACKET, "the remaining length has more than four bytes")
+        return at, -1
+
+    def _scan_run(self, data: bytes, start: i64, body: i64, end: i64, now_ns: i64, events: list[Event]) -> i64:
+        """Take a QoS 0 publish and all that follow it with the same topic and properties; gives where they end."""
+        size: i64 = end - body
+        topic = self._read_topic(data, body, size)
+        prefix: i64 = self._topic_size
+        if self.version == 5:
+            scan = self.terms.scan
+            scan.scan(data, body + prefix, end)
+            if scan.topic_alias or not topic:
+                self._on_publish(data, 0x30, start, body, end, events)
+                return end
+            prefix = scan.position - body
+        elif not topic:
+            raise Violation(PROTOCOL_ERROR, "a topic must have at least one character")  # [MQTT-4.7.3-1]
+        message_size_max: i64 = self.terms.message_size_max
+        if size - prefix > message_size_max:
+            raise Violation(PACKET_TOO_LARGE, "the message is larger than the broker takes")
+        count: i64 = 1
+        available: i64 = len(data)
+        position: i64 = end
+        while position + 2 <= available and data[position] == 0x30:
+            size = data[position + 1]
+            following: i64 = position + 2
+            if size >= 0x80:
+                following, size = self._long_size(data, position, available)
+            if size < prefix or following + size > available or size - prefix > message_size_max:
+                break
+            if not same(data, body, following, prefix):
+                break
+            count += 1
+            position = following + size
+        events.append(RunReceived(data, start, position, count, topic))
+        return position
+
+    def _read_topic(self, data: bytes, body: i64, size: i64) -> bytes:
+        known: i64 = self._topic_size
+        if known and known <= size and same(data, self._topic_at, body, known):
+            return self._topic
+        if size < 2:
+            raise Violation(MALFORMED_PACKET, "the packet ends inside its topic")
+        length: i64 = 2 + ((i64(data[body]) << 8) | i64(data[body + 1]))
+        if length > size:
+            raise Violation(MALFORMED_PACKET, "the packet ends inside its topic")
+        self._topic_at = body
+        self._topic_size = length
+        self._topic = data[body + 2 : body + length]
+        return self._topic
+
+    def _on_publish(
+        self, data: bytes, first: i64, start: i64, body: i64, end: i64, events: list[Event]
+    ) -> None:
+        qos: i64 = (first >> 1) & 3
+        if qos == 3:
+            raise Violation(MALFORMED_PACKET, "QoS 3 does not exist")  # [MQTT-3.3.1-4]
+        dup = first & 8 != 0
+        if dup and qos == 0:
+            raise Violation(MALFORMED_PACKET, "DUP must not be set at QoS 0")  # [MQTT-3.3.1-2]
+        topic = self._read_topic(data, body, end - body)
+        at: i64 = body + self._topic_size
+        packet_id: i64 = 0
+        id_at: i64 = at - start
+        if qos:
+            if at + 2 > end:
+                raise Violation(MALFORMED_PACKET, "the packet ends inside its packet identifier")
+            packet_id = (i64(data[at]) << 8) | i64(data[at + 1])
+            at += 2
+            if packet_id == 0:
+                raise Violation(PROTOCOL_ERROR, "packet identifier 0 is not allowed")  # [MQTT-2.2.1-3]
+        block = b""
+        expiry_s: i64 = -1
+        if self.version == 5:
+            scan = self.terms.scan
+            scan.scan(data, at, end)
+            at = scan.position
+            if scan.topic_alias or not topic:
+                topic = self._resolve_alias(scan.topic_alias, topic)
+            block, expiry_s = self._take_block(data)
+        elif not topic:
+            raise Violation(PROTOCOL_ERROR, "a topic must have at least one character")  # [MQTT-4.7.3-1]
+        if end - at > self.terms.message_size_max:
+            raise Violation(PACKET_TOO_LARGE, "the message is larger than the broker takes")
+        event = PublishReceived(topic, data[at:end], qos, packet_id, first & 1 != 0, dup)
+        event.properties = block
+        event.expiry_s = expiry_s
+        if self.version < 5 and first & 9 == 0 and end - start < LARGE:
+            event.frame = data[start:end]
+            event.frame_id_at = id_at
+        events.append(event)
+
+    def _take_block(self, data: bytes) -> tuple[bytes, i64]:
+        """The properties that belong to the message, and its expiry."""
+        scan = self.terms.scan
+        if not scan.has_other:
+            return b"", scan.expiry_s
+        if scan.alias_at >= 0:
+            block = data[scan.first : scan.alias_at - 1] + data[scan.alias_at + 2 : scan.position]
+        else:
+            block = data[scan.first : scan.position]
+        if scan.expiry_s >= 0:
+            return split_expiry(block)[1], scan.expiry_s
+        return block, -1
+
+    def _resolve_alias(self, alias: i64, topic: bytes) -> bytes:
+        if alias == 0:
+            raise Violation(PROTOCOL_ERROR, "a publish needs a topic or a topic alias")  # [MQTT-3.3.2-8]
+        if alias > self.terms.topic_alias_maximum:
+            raise Violation(TOPIC_ALIAS_INVALID, "the topic alias is above the maximum")  # [MQTT-3.3.2-9]
+        if self._aliases is None:
+            self._aliases = {}
+        if topic:
+            self._aliases[int(alias)] = topic
+            return topic
+        known = self._aliases.get(int(alias))
+        if known is None:
+            raise Violation(PROTOCOL_ERROR, "the topic alias stands for no topic")  # [MQTT-3.3.2-12]
+        return known
+
+    def _is_plain_answer(self, first: i64) -> bool:
+        return first == 0x40 or first == 0x62 or first == 0x50 or first == 0x70
+
+    def _on_plain_answer(self, data: bytes, first: i64, body: i64, events: list[Event]) -> None:
+        packet_id: i64 = (i64(data[body]) << 8) | i64(data[body + 1])
+        if packet_id == 0:
+            raise Violation(PROTOCOL_ERROR, "packet identifier 0 is not allowed")
+        events.append(AnswerReceived(first >> 4, packet_id, 0))

@@ -1,0 +1,149 @@
+"""SUBSCRIBE and UNSUBSCRIBE: filters checked one by one, answered together, retained messages after the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from millstream.broker.line import Line
+from millstream.broker.session import Session
+from millstream.model.delivery import Delivery
+from millstream.model.errors import Refused
+from millstream.model.message import Message
+from millstream.model.topic import find_filter_fault, split_share
+from millstream.protocols.mqtt.context import MqttContext
+from millstream.protocols.mqtt.mapping import REASON_CODES
+from millstream.protocols.mqtt.wire import reason_codes as code
+from millstream.protocols.mqtt.wire.packets import SubAck, Subscribe, SubscribeEntry, UnsubAck, Unsubscribe
+from millstream.routing.subscription import Subscription
+from millstream.security.rate import Bucket
+
+if TYPE_CHECKING:
+    from millstream.protocols.mqtt.endpoint import MqttEndpoint
+
+
+@final
+class Replay:
+    """Retained messages on their way to one new subscription."""
+
+    def __init__(self, messages: list[Message], subscription: Subscription) -> None:
+        messages.reverse()
+        self._messages = messages  # the next one is last
+        self._subscription = subscription
+
+    def send_next(self, session: Session, line: Line, now_ns: i64) -> bool:
+        """Send one; False when none is left."""
+        if not self._messages:
+            return False
+        message = self._messages.pop()
+        subscription = self._subscription
+        account = session.account
+        if message.is_expired(now_ns):
+            account.counters.dropped_expired += 1
+            return True
+        if not account.authorizer.can_receive(session.principal, session.key.client_id, message.topic):
+            account.counters.deliveries_denied += 1
+            return True
+        identifiers = (int(subscription.identifier),) if subscription.identifier else ()
+        guarantee: i64 = message.guarantee
+        if subscription.guarantee < guarantee:
+            guarantee = subscription.guarantee
+        if guarantee == 0:
+            line.transmit_plain(message, True, identifiers)  # [MQTT-3.3.1-8]
+        else:
+            session.take(Delivery(message, guarantee, True, identifiers, b""))
+        return True
+
+
+def subscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Subscribe) -> None:
+    session = endpoint.session
+    assert session is not None
+    if len(packet.entries) > context.limits.filters_per_subscribe_max:
+        text = "the packet holds more filters than the broker takes at once"
+        endpoint.handle(endpoint.machine.end(code.QUOTA_EXCEEDED, text, None))
+        return
+    identifier = 0
+    properties = packet.properties
+    if properties is not None and properties.subscription_identifiers:
+        identifier = properties.subscription_identifiers[0]
+    reasons: list[int] = []
+    replays: list[Replay] = []
+    for entry in packet.entries:
+        if entry.no_local and entry.filter.startswith(b"$share/"):  # [MQTT-3.8.3-4]
+            text = "a shared subscription cannot be no-local"
+            endpoint.handle(endpoint.machine.end(code.PROTOCOL_ERROR, text, None))
+            return
+        reasons.append(_subscribe_one(endpoint, context, session, entry, identifier, replays))
+    if endpoint.machine.version < 5:
+        reasons = [reason if reason < 0x80 else 0x80 for reason in reasons]
+    endpoint.machine.outbound.send_packet(SubAck(packet.packet_id, reasons))
+    for replay in replays:
+        endpoint.replay(replay)
+
+
+def _subscribe_one(
+    endpoint: MqttEndpoint,
+    context: MqttContext,
+    session: Session,
+    entry: SubscribeEntry,
+    identifier: int,
+    replays: list[Replay],
+) -> int:
+    """The reason code for one filter; what is retained for it is added to `replays`."""
+    limits = context.limits
+    broker = context.broker
+    share = split_share(entry.filter)
+    group, filter = (b"", entry.filter) if share is None else share
+    if share is not None and not group:
+        return code.TOPIC_FILTER_INVALID
+    if find_filter_fault(filter, limits.topic_length_max, limits.topic_levels_max) is not None:
+        return code.TOPIC_FILTER_INVALID
+    if not endpoint.take_subscribe_token():
+        return code.QUOTA_EXCEEDED
+    if not broker.authorizer.can_subscribe(session.principal, session.key.client_id, filter):
+        session.account.counters.subscribes_denied += 1
+        context.observer.denied(session.key.client_id, session.principal.name, "subscribe", entry.filter)
+        return code.NOT_AUTHORIZED
+    guarantee = min(entry.qos, limits.guarantee_max)
+    if guarantee == 2 and limits.downgrade_qos2_subscribe:
+        guarantee = 1
+    subscription = Subscription(
+        session, filter, group, guarantee, entry.no_local, entry.retain_as_published, identifier
+    )
+    try:
+        existed = broker.subscribe(session, subscription)
+    except Refused as refused:
+        return REASON_CODES[refused.reason]
+    # [MQTT-3.3.1-9 .. 11]; a shared subscription never gets retained messages
+    if not group and (entry.retain_handling == 0 or (entry.retain_handling == 1 and not existed)):
+        messages = session.account.retained.match(filter, broker.clock.now_ns)
+        if messages:
+            replays.append(Replay(messages, subscription))
+    return guarantee
+
+
+def unsubscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Unsubscribe) -> None:
+    session = endpoint.session
+    assert session is not None
+    limits = context.limits
+    if len(packet.filters) > limits.filters_per_subscribe_max:
+        text = "the packet holds more filters than the broker takes at once"
+        endpoint.handle(endpoint.machine.end(code.QUOTA_EXCEEDED, text, None))
+        return
+    reasons: list[int] = []
+    for name in packet.filters:
+        share = split_share(name)
+        filter = name if share is None else share[1]
+        if find_filter_fault(filter, limits.topic_length_max, limits.topic_levels_max) is not None:
+            reasons.append(code.TOPIC_FILTER_INVALID)
+        elif context.broker.unsubscribe(session, name):
+            reasons.append(code.SUCCESS)
+        else:
+            reasons.append(code.NO_SUBSCRIPTION_EXISTED)
+    endpoint.machine.outbound.send_packet(UnsubAck(packet.packet_id, reasons))
+
+
+def make_subscribe_bucket(context: MqttContext) -> Bucket | None:
+    limits = context.limits
+    return Bucket(limits.subscribe_rate, limits.subscribe_burst) if limits.subscribe_rate > 0 else None

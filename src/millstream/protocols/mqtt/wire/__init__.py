@@ -1,0 +1,1 @@
+"""Bytes to packets and back: pure functions, no state."""

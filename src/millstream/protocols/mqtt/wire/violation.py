@@ -1,0 +1,12 @@
+"""The one exception a decoder or a machine raises when the peer breaks the protocol."""
+
+from __future__ import annotations
+
+
+class Violation(Exception):
+    """The peer's fault; `reason` is the MQTT 5 reason code the connection is closed with."""
+
+    def __init__(self, reason: int, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text

@@ -1,0 +1,1 @@
+"""From topics to receivers: topic tree, route cache, shared subscriptions, retained messages."""

@@ -1,0 +1,142 @@
+"""From a topic to a ready route: a cache in front of the topic tree.
+
+A route holds its targets folded per outlet, rights included, so a publish does no matching, no
+permission check and no allocation. A change that could affect many topics raises the generation, which
+makes every route older than it stale; a change of one exact topic only drops that topic's route.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from millstream.model.outlet import Outlet, Target
+from millstream.model.topic import has_wildcard
+from millstream.routing.shares import Share
+from millstream.routing.subscription import Subscription
+from millstream.routing.tree import Found, TopicTree
+
+STALE: Final[i64] = -1
+
+
+@final
+class Route:
+    """Receivers of one topic. Valid while `generation` equals the router's."""
+
+    def __init__(self, topic: bytes, generation: i64) -> None:
+        self.topic = topic
+        self.generation: i64 = generation
+        self.targets: list[Target] = []
+        self.shares: list[Share] | None = None
+        # the one target when there is nothing else to think about: runs of many topics can then be joined
+        self.single: Target | None = None
+
+
+@final
+class Router:
+    def __init__(self, cache_max: i64) -> None:
+        self.tree = TopicTree()
+        self.generation: i64 = 0
+        self._routes: dict[bytes, Route] = {}
+        self._cache_max: i64 = cache_max
+        self._turn: i64 = 0
+        # a session that matches by one subscription has one Target for all topics, so routes can be compared
+        self._targets: dict[Subscription, Target] = {}
+
+    def subscribe(self, subscription: Subscription) -> Subscription | None:
+        replaced = self.tree.add(subscription)
+        self._forget(subscription.filter, replaced)
+        return replaced
+
+    def unsubscribe(self, filter: bytes, group: bytes, outlet: Outlet) -> Subscription | None:
+        removed = self.tree.remove(filter, group, outlet)
+        if removed is not None:
+            self._forget(filter, removed)
+        return removed
+
+    def find_route(self, topic: bytes) -> Route:
+        """The route of a topic that is known to be legal."""
+        route = self._routes.get(topic)
+        if route is not None and route.generation == self.generation:
+            return route
+        return self._resolve(topic)
+
+    def forget_all(self) -> None:
+        """Rights or presence changed in a way that may touch any topic."""
+        self.generation += 1
+        self._routes.clear()
+        self._targets.clear()
+
+    def _forget(self, filter: bytes, replaced: Subscription | None) -> None:
+        if replaced is not None:
+            self._targets.pop(replaced, None)
+        if has_wildcard(filter):
+            self.generation += 1
+            self._routes.clear()
+            return
+        route = self._routes.pop(filter, None)
+        if route is not None:
+            route.generation = STALE
+
+    def _resolve(self, topic: bytes) -> Route:
+        if len(self._routes) >= self._cache_max:
+            self.forget_all()  # connections hold routes too: only a new generation reaches them
+        found = self.tree.match(topic)
+        route = Route(topic, self.generation)
+        if len(found.subscriptions) == 1:
+            subscription = found.subscriptions[0]
+            if subscription.outlet.may_receive(topic):
+                route.targets.append(self._target_of(subscription))
+        elif found.subscriptions:
+            self._fold(found, topic, route)
+        if found.groups:
+            self._turn += 1
+            route.shares = [Share(members, topic, self._turn) for members in found.groups]
+        elif len(route.targets) == 1 and not route.targets[0].has_no_local:
+            route.single = route.targets[0]
+        self._routes[topic] = route
+        return route
+
+    def _target_of(self, subscription: Subscription) -> Target:
+        target = self._targets.get(subscription)
+        if target is None:
+            target = fold_target(subscription.outlet, [subscription])
+            self._targets[subscription] = target
+        return target
+
+    def _fold(self, found: Found, topic: bytes, route: Route) -> None:
+        by_outlet: dict[Outlet, list[Subscription]] = {}
+        for subscription in found.subscriptions:
+            same = by_outlet.get(subscription.outlet)
+            if same is None:
+                by_outlet[subscription.outlet] = [subscription]
+            else:
+                same.append(subscription)
+        for outlet, subscriptions in by_outlet.items():
+            if not outlet.may_receive(topic):
+                continue
+            if len(subscriptions) == 1:
+                route.targets.append(self._target_of(subscriptions[0]))
+            else:
+                route.targets.append(fold_target(outlet, subscriptions))
+
+
+def fold_target(outlet: Outlet, subscriptions: list[Subscription]) -> Target:
+    """One copy per outlet at the highest guarantee, with every identifier [MQTT-3.3.4-2, 3.3.4-4]."""
+    best = subscriptions[0]
+    identifiers: list[int] = []
+    others: list[Subscription] = []
+    for subscription in subscriptions:
+        if subscription.guarantee > best.guarantee:
+            best = subscription
+        if subscription.identifier:
+            identifiers.append(int(subscription.identifier))
+        if not subscription.no_local:
+            others.append(subscription)
+    as_published = best.retain_as_published
+    target = Target(outlet, best.guarantee, as_published, tuple(identifiers), b"")
+    if len(others) != len(subscriptions):
+        target.has_no_local = True
+        target.for_own = fold_target(outlet, others) if others else None
+    return target

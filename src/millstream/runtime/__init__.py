@@ -1,0 +1,1 @@
+"""The only I/O: sockets, TLS, WebSocket, files, timers."""

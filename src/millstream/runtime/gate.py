@@ -1,0 +1,85 @@
+"""The gate every new connection passes: bounds for strangers, by number, by address and by rate.
+
+Accepting never waits for a handshake: a connection counts as a stranger from accept until its endpoint has
+authenticated it, and each of those is bounded in time, bytes and number.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from millstream.model.limits import Limits
+from millstream.protocols.endpoint import Endpoint
+from millstream.protocols.mqtt.context import MqttContext
+from millstream.protocols.mqtt.endpoint import MqttEndpoint
+from millstream.runtime.deadlines import Deadlines
+from millstream.security.authentication import Credentials
+from millstream.security.rate import BucketTable, address_key
+
+if TYPE_CHECKING:
+    from millstream.runtime.transport import TransportLink
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Asker(ABC):
+    """Runs slow verification away from the loop and brings the answer back to the endpoint."""
+
+    @abstractmethod
+    def ask(self, credentials: Credentials, connection: TransportLink) -> None: ...
+
+    @abstractmethod
+    def later(self, delay_ns: i64, connection: TransportLink) -> None: ...
+
+
+@final
+class Gate:
+    def __init__(self, context: MqttContext, deadlines: Deadlines, asker: Asker, limits: Limits) -> None:
+        self.context = context
+        self.deadlines = deadlines
+        self.asker = asker
+        self.limits = limits
+        self.connections: i64 = 0
+        self.strangers: i64 = 0
+        self.refused_rate: i64 = 0
+        self.refused_full: i64 = 0
+        self._by_address: dict[str, int] = {}
+        self._rates = BucketTable(limits.connection_rate, limits.connection_burst)
+        self.is_open = True
+
+    def admit(self, address: str, now_ns: i64) -> bool:
+        """Whether one more stranger from this address may stay; counts it if so."""
+        limits = self.limits
+        key = address_key(address)
+        if not self.is_open or self.connections >= limits.connections_max:
+            self.refused_full += 1
+            return False
+        strangers = self._by_address.get(key, 0)
+        if self.strangers >= limits.unauthenticated_max or strangers >= limits.unauthenticated_per_address_max:
+            self.refused_full += 1
+            return False
+        if not self._rates.take(key, 1, int(now_ns)):
+            self.refused_rate += 1
+            return False
+        self._by_address[key] = strangers + 1
+        self.strangers += 1
+        self.connections += 1
+        return True
+
+    def on_known(self, address: str) -> None:
+        """A stranger has become a client, or left."""
+        key = address_key(address)
+        self.strangers -= 1
+        left = self._by_address.get(key, 1) - 1
+        if left > 0:
+            self._by_address[key] = left
+        else:
+            self._by_address.pop(key, None)
+
+    def on_gone(self) -> None:
+        self.connections -= 1
+
+    def make_endpoint(self, link: TransportLink, now_ns: i64) -> Endpoint:
+        return MqttEndpoint(self.context, link, now_ns)

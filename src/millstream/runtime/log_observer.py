@@ -1,0 +1,42 @@
+"""Connection events as log lines. Repeated ones are thinned out by the logger."""
+
+from __future__ import annotations
+
+import structlog
+
+from millstream.broker.observer import Observer
+
+
+class LogObserver(Observer):
+    def __init__(self) -> None:
+        self._log = structlog.get_logger("millstream")
+
+    def connected(self, client_id: str, user: str, account: str, address: str, protocol: str) -> None:
+        self._log.debug(
+            "client_connected",
+            client_id=client_id,
+            user=user,
+            account=account,
+            address=address,
+            protocol=protocol,
+        )
+
+    def refused(self, client_id: str, user: str, address: str, reason: str, text: str) -> None:
+        self._log.warning(
+            "client_refused", client_id=client_id, user=user, address=address, reason=reason, text=text
+        )
+
+    def disconnected(self, client_id: str, address: str, reason: str, text: str) -> None:
+        self._log.debug("client_disconnected", client_id=client_id, address=address, reason=reason, text=text)
+
+    def denied(self, client_id: str, user: str, action: str, topic: bytes) -> None:
+        self._log.warning(
+            "not_authorized",
+            client_id=client_id,
+            user=user,
+            action=action,
+            topic=topic.decode("utf-8", "replace"),
+        )
+
+    def failed(self, client_id: str, address: str, error: BaseException) -> None:
+        self._log.error("connection_failed", client_id=client_id, address=address, exc_info=error)

@@ -1,0 +1,20 @@
+"""MQTT over TCP and TLS: reads go to the endpoint as they come."""
+
+from __future__ import annotations
+
+import time
+from typing import final
+
+from millstream.runtime.transport import TransportLink
+
+
+@final
+class TcpConnection(TransportLink):
+    def data_received(self, data: bytes) -> None:
+        endpoint = self.endpoint
+        if endpoint is None:
+            return
+        try:
+            endpoint.receive_data(data, time.monotonic_ns())
+        except Exception as fault:
+            self.on_fault(fault)

@@ -1,0 +1,192 @@
+"""What TCP and WebSocket connections share: counting at the gate, pausing, closing, deadlines.
+
+The classes are plain (duck-typed asyncio protocols) so that they can be compiled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from millstream.protocols.endpoint import Endpoint, Link
+from millstream.security.authentication import Credentials
+
+if TYPE_CHECKING:
+    from millstream.runtime.gate import Gate
+
+WAITS_FOR_OUTLET: Final[i64] = 1
+WAITS_FOR_ANSWER: Final[i64] = 2
+WAITS_FOR_RATE: Final[i64] = 4
+LINGER_NS: Final[i64] = 5_000_000_000  # a peer that does not read may hold its close no longer
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TransportLink(Link):
+    def __init__(self, gate: Gate) -> None:
+        super().__init__("")
+        self.gate = gate
+        self.transport: asyncio.Transport | None = None
+        self.endpoint: Endpoint | None = None
+        self._waits: i64 = 0
+        self._is_stranger = False
+        self._is_counted = False
+        self._abort_ns: i64 = 0
+
+    # ------------------------------------------------------- asyncio protocol
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        now_ns = time.monotonic_ns()
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) else "local"
+        gate = self.gate
+        if not gate.admit(self.address, now_ns):
+            transport.abort()
+            return
+        self._is_stranger = True
+        self._is_counted = True
+        limits = gate.limits
+        transport.set_write_buffer_limits(high=limits.unsent_bytes_high, low=limits.unsent_bytes_low)
+        self.certificate_name = find_certificate_name(transport)
+        self.on_made(now_ns)
+
+    def on_made(self, now_ns: i64) -> None:
+        """The connection may speak: give it an endpoint."""
+        endpoint = self.gate.make_endpoint(self, now_ns)
+        self.endpoint = endpoint
+        self.gate.deadlines.add(self, endpoint.next_deadline())
+
+    def eof_received(self) -> bool:
+        return False  # half-open connections are closed
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        if self._is_stranger:
+            self._is_stranger = False
+            self.gate.on_known(self.address)
+        if self._is_counted:
+            self._is_counted = False
+            self.gate.on_gone()
+        endpoint = self.endpoint
+        if endpoint is not None:
+            self.endpoint = None
+            try:
+                endpoint.on_lost(time.monotonic_ns())
+            except Exception as fault:
+                self.gate.context.observer.failed("", self.address, fault)
+
+    def pause_writing(self) -> None:
+        endpoint = self.endpoint
+        if endpoint is not None:
+            endpoint.on_blocked()
+
+    def resume_writing(self) -> None:
+        endpoint = self.endpoint
+        if endpoint is not None:
+            endpoint.on_unblocked()
+
+    # ------------------------------------------------------------------- link
+
+    def send(self, data: bytes) -> None:
+        transport = self.transport
+        if transport is not None:
+            transport.write(data)
+
+    def unsent_bytes(self) -> i64:
+        transport = self.transport
+        return 0 if transport is None else transport.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        self._wait(WAITS_FOR_OUTLET)
+
+    def resume_reading(self) -> None:
+        self._go_on(WAITS_FOR_OUTLET)
+
+    def pause_for(self, duration_ns: i64) -> None:
+        if self._waits & WAITS_FOR_RATE == 0:
+            self._wait(WAITS_FOR_RATE)
+            self.gate.asker.later(duration_ns, self)
+
+    def resume_after_pause(self) -> None:
+        self._go_on(WAITS_FOR_RATE)
+
+    def ask(self, credentials: Credentials) -> None:
+        endpoint = self.endpoint
+        if endpoint is not None:
+            self._wait(WAITS_FOR_ANSWER)
+            self.gate.asker.ask(credentials, self)
+
+    def on_answer(self) -> Endpoint | None:
+        """The verification is over; gives the endpoint if the connection is still there."""
+        self._go_on(WAITS_FOR_ANSWER)
+        return self.endpoint
+
+    def on_authenticated(self) -> None:
+        if self._is_stranger:
+            self._is_stranger = False
+            self.gate.on_known(self.address)
+        endpoint = self.endpoint
+        if endpoint is not None:
+            self.gate.deadlines.add(self, endpoint.next_deadline())
+
+    def close(self) -> None:
+        transport = self.transport
+        if transport is not None and self._abort_ns == 0:
+            self._abort_ns = time.monotonic_ns() + LINGER_NS
+            self.gate.deadlines.add(self, self._abort_ns)
+            transport.close()
+
+    def on_due(self, now_ns: i64) -> i64:
+        """Do what is due; gives the next deadline, 0 for none."""
+        transport = self.transport
+        if transport is None:
+            return 0
+        if self._abort_ns:
+            if now_ns >= self._abort_ns:
+                transport.abort()
+                return 0
+            return self._abort_ns
+        endpoint = self.endpoint
+        if endpoint is None:
+            return 0
+        try:
+            endpoint.on_deadline(now_ns)
+        except Exception as fault:
+            self.on_fault(fault)
+            return 0
+        return endpoint.next_deadline()
+
+    def on_fault(self, fault: Exception) -> None:
+        """Our own bug: it ends this connection and nothing else."""
+        self.gate.context.observer.failed("", self.address, fault)
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _wait(self, cause: i64) -> None:
+        transport = self.transport
+        if self._waits == 0 and transport is not None and not transport.is_closing():
+            transport.pause_reading()
+        self._waits |= cause
+
+    def _go_on(self, cause: i64) -> None:
+        if self._waits & cause == 0:
+            return
+        self._waits &= ~cause
+        transport = self.transport
+        if self._waits == 0 and transport is not None and not transport.is_closing():
+            transport.resume_reading()
+
+
+def find_certificate_name(transport: asyncio.Transport) -> str | None:
+    """The common name of a verified client certificate."""
+    certificate = transport.get_extra_info("peercert")
+    if not certificate:
+        return None
+    for part in certificate.get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return None

@@ -1,0 +1,34 @@
+"""One flush per loop iteration: after all reads that were ready, everything gathered is written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from millstream.model.outbox import OutboxPool, Wakeup
+
+
+class LoopWakeup(Wakeup):
+    """`after` runs behind each flush and says whether there is more to do in the next iteration."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._is_requested = False
+        self._flush: Callable[[], None] | None = None
+        self._after: Callable[[], bool] | None = None
+
+    def start(self, pool: OutboxPool, after: Callable[[], bool]) -> None:
+        self._flush = pool.flush
+        self._after = after
+
+    def request(self) -> None:
+        if not self._is_requested:
+            self._is_requested = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_requested = False
+        if self._flush is not None and self._after is not None:
+            self._flush()
+            if self._after():
+                self.request()

@@ -1,0 +1,1 @@
+"""Who are you, may you, how fast."""

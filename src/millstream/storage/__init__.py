@@ -1,0 +1,1 @@
+"""Ports to what must survive a restart, and their in-memory twin."""

@@ -1,0 +1,327 @@
+"""CONNECT and CONNACK on the wire."""
+
+from __future__ import annotations
+
+from vectors.mqtt_vector import MALFORMED, PROTOCOL, USER, VERSION, bad, block, frame, good, props, text
+
+from millstream.protocols.mqtt.wire.packets import ConnAck, Connect, Will
+
+MQTT4 = b"\x00\x04MQTT\x04"
+MQTT5 = b"\x00\x04MQTT\x05"
+MQTT3 = b"\x00\x06MQIsdp\x03"
+ID = text(b"dev-1")
+
+CONNECTS = [
+    good("CONNECT 3.1", 0, frame(0x10, MQTT3, b"\x02\x00\x3c", ID), Connect(3, "dev-1", True, 60)),
+    good("CONNECT 3.1.1", 0, frame(0x10, MQTT4, b"\x02\x00\x3c", ID), Connect(4, "dev-1", True, 60)),
+    good("CONNECT 5", 0, frame(0x10, MQTT5, b"\x02\x00\x3c\x00", ID), Connect(5, "dev-1", True, 60)),
+    good(
+        "CONNECT without client id", 0, frame(0x10, MQTT5, b"\x00\x00\x00\x00\x00\x00"), Connect(5, "", False)
+    ),
+    good(
+        "CONNECT 3.1.1 with will and credentials",
+        0,
+        frame(
+            0x10, MQTT4, b"\xf6\xff\xff", ID, text(b"gone"), text(b"bye"), text(b"anna"), text(b"\x00\xff")
+        ),
+        Connect(4, "dev-1", True, 65535, "anna", b"\x00\xff", Will(b"gone", b"bye", 2, True)),
+    ),
+    good(
+        "CONNECT 3.1.1 with an empty will payload",
+        0,
+        frame(0x10, MQTT4, b"\x04\x00\x00", ID, text(b"gone"), b"\x00\x00"),
+        Connect(4, "dev-1", False, 0, None, None, Will(b"gone", b"")),
+    ),
+    good(
+        "CONNECT 5 with every property",
+        0,
+        frame(
+            0x10,
+            MQTT5,
+            b"\x00\x00\x0a",
+            block(
+                b"\x11\x00\x00\x0e\x10",
+                b"\x15" + text(b"SCRAM-SHA-256"),
+                b"\x16" + text(b"n,,"),
+                b"\x17\x00\x19\x01\x21\x00\x14\x22\x00\x0a",
+                USER,
+                USER,
+                b"\x27\x00\x01\x00\x00",
+            ),
+            ID,
+        ),
+        Connect(
+            5,
+            "dev-1",
+            False,
+            10,
+            properties=props(
+                session_expiry_interval=3600,
+                authentication_method=b"SCRAM-SHA-256",
+                authentication_data=b"n,,",
+                request_problem_information=0,
+                request_response_information=1,
+                receive_maximum=20,
+                topic_alias_maximum=10,
+                user_properties=[(b"k", b"v"), (b"k", b"v")],
+                maximum_packet_size=65536,
+            ),
+        ),
+    ),
+    good(
+        "CONNECT 5 with every will property",
+        0,
+        frame(
+            0x10,
+            MQTT5,
+            b"\x0e\x00\x0a\x00",
+            ID,
+            block(
+                b"\x01\x01\x02\x00\x00\x00\x05",
+                b"\x03" + text(b"text/plain"),
+                b"\x08" + text(b"answers"),
+                b"\x09" + text(b"\x00\x01"),
+                b"\x18\x00\x00\x00\x3c",
+                USER,
+            ),
+            text(b"gone"),
+            text(b"bye"),
+        ),
+        Connect(
+            5,
+            "dev-1",
+            True,
+            10,
+            will=Will(
+                b"gone",
+                b"bye",
+                1,
+                False,
+                props(
+                    payload_format_indicator=1,
+                    message_expiry_interval=5,
+                    content_type=b"text/plain",
+                    response_topic=b"answers",
+                    correlation_data=b"\x00\x01",
+                    will_delay_interval=60,
+                    user_properties=[(b"k", b"v")],
+                ),
+            ),
+        ),
+    ),
+    good(
+        "CONNECT 5 with a password alone",
+        0,
+        frame(0x10, MQTT5, b"\x42\x00\x00\x00", ID, text(b"token")),
+        Connect(5, "dev-1", True, 0, None, b"token"),
+    ),
+    good(
+        "CONNECT 3.1 with the user name flag and no user name",
+        0,
+        frame(0x10, MQTT3, b"\xc2\x00\x00", ID),
+        Connect(3, "dev-1", True, 0),
+        canonical=False,
+    ),
+    good(
+        "CONNECT 3.1.1 with a padded remaining length",
+        0,
+        b"\x10\x91\x80\x00" + MQTT4 + b"\x02\x00\x00" + ID,
+        Connect(4, "dev-1", True, 0),
+        canonical=False,
+    ),
+    good(
+        "CONNECT with a client id beyond ASCII",
+        0,
+        frame(0x10, MQTT4, b"\x02\x00\x00", text("gerät-é😀".encode())),
+        Connect(4, "gerät-é😀", True, 0),
+    ),
+    good(
+        "CONNECT with a byte order mark, which is kept",
+        0,
+        frame(0x10, MQTT4, b"\x02\x00\x00", text(b"\xef\xbb\xbfa")),
+        Connect(4, "\ufeffa", True, 0),
+    ),
+    bad("CONNECT with an unknown name", 0, frame(0x10, b"\x00\x04MQTX\x04\x02\x00\x00", ID), VERSION),
+    bad("CONNECT with a name in lower case", 0, frame(0x10, b"\x00\x04mqtt\x04\x02\x00\x00", ID), VERSION),
+    bad("CONNECT with an empty name", 0, frame(0x10, b"\x00\x00\x04\x02\x00\x00", ID), VERSION),
+    bad("CONNECT level 3 under the new name", 0, frame(0x10, b"\x00\x04MQTT\x03\x02\x00\x00", ID), VERSION),
+    bad("CONNECT level 4 under the old name", 0, frame(0x10, b"\x00\x06MQIsdp\x04\x02\x00\x00", ID), VERSION),
+    bad("CONNECT level 6", 0, frame(0x10, b"\x00\x04MQTT\x06\x02\x00\x00\x00", ID), VERSION),
+    bad("CONNECT level 0", 0, frame(0x10, b"\x00\x04MQTT\x00\x02\x00\x00", ID), VERSION),
+    bad("CONNECT of a bridge", 0, frame(0x10, b"\x00\x04MQTT\x84\x02\x00\x00", ID), VERSION),
+    bad("CONNECT with the reserved flag", 0, frame(0x10, MQTT4, b"\x03\x00\x00", ID), MALFORMED),
+    bad("CONNECT with header flags", 0, frame(0x11, MQTT4, b"\x02\x00\x00", ID), MALFORMED),
+    bad("CONNECT with will QoS but no will", 0, frame(0x10, MQTT4, b"\x0a\x00\x00", ID), MALFORMED),
+    bad("CONNECT with will retain but no will", 0, frame(0x10, MQTT5, b"\x22\x00\x00\x00", ID), MALFORMED),
+    bad(
+        "CONNECT with will QoS 3",
+        0,
+        frame(0x10, MQTT4, b"\x1e\x00\x00", ID, text(b"t"), text(b"p")),
+        MALFORMED,
+    ),
+    bad(
+        "CONNECT 3.1.1 with a password alone",
+        0,
+        frame(0x10, MQTT4, b"\x42\x00\x00", ID, text(b"x")),
+        MALFORMED,
+    ),
+    bad("CONNECT with the user name missing", 0, frame(0x10, MQTT4, b"\x82\x00\x00", ID), MALFORMED),
+    bad(
+        "CONNECT with the password missing",
+        0,
+        frame(0x10, MQTT4, b"\xc2\x00\x00", ID, text(b"anna")),
+        MALFORMED,
+    ),
+    bad("CONNECT with the will missing", 0, frame(0x10, MQTT4, b"\x06\x00\x00", ID), MALFORMED),
+    bad(
+        "CONNECT with the will payload missing",
+        0,
+        frame(0x10, MQTT4, b"\x06\x00\x00", ID, text(b"t")),
+        MALFORMED,
+    ),
+    bad("CONNECT with bytes left over", 0, frame(0x10, MQTT4, b"\x02\x00\x00", ID, b"\x00"), MALFORMED),
+    bad("CONNECT that ends in the name", 0, frame(0x10, b"\x00\x04MQ"), MALFORMED),
+    bad("CONNECT that ends before the level", 0, frame(0x10, b"\x00\x04MQTT"), MALFORMED),
+    bad("CONNECT that ends before the flags", 0, frame(0x10, MQTT4), MALFORMED),
+    bad("CONNECT that ends in the keep alive", 0, frame(0x10, MQTT4, b"\x02\x00"), MALFORMED),
+    bad("CONNECT that ends before the client id", 0, frame(0x10, MQTT4, b"\x02\x00\x00"), MALFORMED),
+    bad("CONNECT 5 that ends before the properties", 0, frame(0x10, MQTT5, b"\x02\x00\x00"), MALFORMED),
+    bad("CONNECT without a body", 0, b"\x10\x00", MALFORMED),
+    bad(
+        "CONNECT whose client id is longer than the packet",
+        0,
+        frame(0x10, MQTT4, b"\x02\x00\x00\xff\xffa"),
+        MALFORMED,
+    ),
+    bad(
+        "CONNECT with NUL in the client id", 0, frame(0x10, MQTT4, b"\x02\x00\x00", text(b"a\x00")), MALFORMED
+    ),
+    bad(
+        "CONNECT with a bad user name",
+        0,
+        frame(0x10, MQTT4, b"\x82\x00\x00", ID, text(b"\xff")),
+        MALFORMED,
+    ),
+    bad(
+        "CONNECT with NUL in the will topic",
+        0,
+        frame(0x10, MQTT4, b"\x06\x00\x00", ID, text(b"a\x00b"), text(b"")),
+        MALFORMED,
+    ),
+    bad(
+        "CONNECT 5 with a will delay among its own properties",
+        0,
+        frame(0x10, MQTT5, b"\x02\x00\x00", block(b"\x18\x00\x00\x00\x01"), ID),
+        MALFORMED,
+    ),
+    bad(
+        "CONNECT 5 with a topic alias in the will",
+        0,
+        frame(0x10, MQTT5, b"\x06\x00\x00\x00", ID, block(b"\x23\x00\x01"), text(b"t"), text(b"")),
+        MALFORMED,
+    ),
+    bad(
+        "CONNECT 5 with session expiry twice",
+        0,
+        frame(0x10, MQTT5, b"\x02\x00\x00", block(b"\x11\x00\x00\x00\x01" * 2), ID),
+        PROTOCOL,
+    ),
+    bad(
+        "CONNECT 5 with receive maximum 0",
+        0,
+        frame(0x10, MQTT5, b"\x02\x00\x00", block(b"\x21\x00\x00"), ID),
+        PROTOCOL,
+    ),
+    bad(
+        "CONNECT 5 with maximum packet size 0",
+        0,
+        frame(0x10, MQTT5, b"\x02\x00\x00", block(b"\x27\x00\x00\x00\x00"), ID),
+        PROTOCOL,
+    ),
+    bad(
+        "CONNECT 5 with request problem information 2",
+        0,
+        frame(0x10, MQTT5, b"\x02\x00\x00", block(b"\x17\x02"), ID),
+        PROTOCOL,
+    ),
+    bad(
+        "CONNECT 5 with request response information 255",
+        0,
+        frame(0x10, MQTT5, b"\x02\x00\x00", block(b"\x19\xff"), ID),
+        PROTOCOL,
+    ),
+    bad(
+        "CONNECT 5 with authentication data and no method",
+        0,
+        frame(0x10, MQTT5, b"\x02\x00\x00", block(b"\x16" + text(b"x")), ID),
+        PROTOCOL,
+    ),
+]
+
+CONNACKS = [
+    good("CONNACK 3.1.1", 4, b"\x20\x02\x00\x00", ConnAck(False, 0)),
+    good("CONNACK 3.1.1 with a session", 4, b"\x20\x02\x01\x00", ConnAck(True, 0)),
+    good("CONNACK 3.1.1 refusing", 4, b"\x20\x02\x00\x05", ConnAck(False, 5)),
+    good("CONNACK 3.1", 3, b"\x20\x02\x00\x00", ConnAck(False, 0)),
+    good(
+        "CONNACK 3.1 with its reserved byte set", 3, b"\x20\x02\x55\x00", ConnAck(False, 0), canonical=False
+    ),
+    good("CONNACK 5", 5, b"\x20\x03\x00\x00\x00", ConnAck(False, 0)),
+    good("CONNACK 5 refusing", 5, b"\x20\x03\x00\x87\x00", ConnAck(False, 0x87)),
+    good(
+        "CONNACK 5 with every property",
+        5,
+        frame(
+            0x20,
+            b"\x01\x00",
+            block(
+                b"\x11\x00\x00\x00\x0a",
+                b"\x12" + text(b"auto-1"),
+                b"\x13\x00\x1e",
+                b"\x15" + text(b"PLAIN"),
+                b"\x16" + text(b"ok"),
+                b"\x1a" + text(b"resp/"),
+                b"\x1c" + text(b"other"),
+                b"\x1f" + text(b"fine"),
+                b"\x21\x00\x05\x22\x00\x06\x24\x01\x25\x00",
+                USER,
+                b"\x27\x00\x00\x10\x00\x28\x01\x29\x00\x2a\x01",
+            ),
+        ),
+        ConnAck(
+            True,
+            0,
+            props(
+                session_expiry_interval=10,
+                assigned_client_identifier=b"auto-1",
+                server_keep_alive=30,
+                authentication_method=b"PLAIN",
+                authentication_data=b"ok",
+                response_information=b"resp/",
+                server_reference=b"other",
+                reason_string=b"fine",
+                receive_maximum=5,
+                topic_alias_maximum=6,
+                maximum_qos=1,
+                retain_available=0,
+                user_properties=[(b"k", b"v")],
+                maximum_packet_size=4096,
+                wildcard_subscription_available=1,
+                subscription_identifiers_available=0,
+                shared_subscription_available=1,
+            ),
+        ),
+    ),
+    bad("CONNACK with reserved flags", 4, b"\x20\x02\x02\x00", MALFORMED),
+    bad("CONNACK with header flags", 4, b"\x21\x02\x00\x00", MALFORMED),
+    bad("CONNACK 3.1.1 with return code 6", 4, b"\x20\x02\x00\x06", MALFORMED),
+    bad("CONNACK 5 with an unknown reason", 5, b"\x20\x03\x00\x01\x00", PROTOCOL),
+    bad("CONNACK refusing with a session", 4, b"\x20\x02\x01\x05", PROTOCOL),
+    bad("CONNACK 5 refusing with a session", 5, b"\x20\x03\x01\x87\x00", PROTOCOL),
+    bad("CONNACK of one byte", 4, b"\x20\x01\x00", MALFORMED),
+    bad("CONNACK of no byte", 5, b"\x20\x00", MALFORMED),
+    bad("CONNACK 5 without properties", 5, b"\x20\x02\x00\x00", MALFORMED),
+    bad("CONNACK with bytes left over", 4, b"\x20\x03\x00\x00\x00", MALFORMED),
+    bad("CONNACK 5 with maximum QoS 2", 5, frame(0x20, b"\x00\x00", block(b"\x24\x02")), PROTOCOL),
+    bad("CONNACK before CONNECT", 0, b"\x20\x02\x00\x00", PROTOCOL),
+]
