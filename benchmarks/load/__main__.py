@@ -8,10 +8,12 @@ import os
 import sys
 
 from benchmarks.load import frames
+from benchmarks.load.flood import Flood
 from benchmarks.load.frames import FrameFault
 from benchmarks.load.idle import Idle
 from benchmarks.load.job import Job, Result
 from benchmarks.load.pairs import Pairs, Steady
+from benchmarks.load.slow import SlowConsumers
 from benchmarks.load.throughput import Throughput
 
 
@@ -24,6 +26,10 @@ def run_job(job: Job) -> Result:
         return Steady(job).run()
     if job.kind == "idle":
         return Idle(job).run()
+    if job.kind == "flood":
+        return Flood(job).run()
+    if job.kind == "slow":
+        return SlowConsumers(job).run()
     raise FrameFault(f"no kind of load is called {job.kind}")
 
 

@@ -246,7 +246,9 @@ class Proof:
         if reader.unread_length():
             raise FrameFault("the proof round ended inside a packet")
         expected = {
-            (publisher << 32) | index: 1 for publisher in range(self.publishers) for index in range(self.count)
+            (publisher << 32) | index: 1
+            for publisher in range(self.publishers)
+            for index in range(self.count)
         }
         if seen != expected:
             raise FrameFault("the proof round lost, repeated or invented messages")

@@ -75,7 +75,9 @@ class Idle:
             for connection in batch:
                 self._wait_upgrade(connection)
         for index, connection in enumerate(batch):
-            self._send(connection, encode_connect(f"idle-{first + index}".encode(), job.version, KEEP_ALIVE_S))
+            self._send(
+                connection, encode_connect(f"idle-{first + index}".encode(), job.version, KEEP_ALIVE_S)
+            )
         for connection in batch:
             self._wait(connection, CONNACK)
         for index, connection in enumerate(batch):

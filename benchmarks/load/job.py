@@ -30,6 +30,7 @@ class Job:
         self.window = whole(fields, "window", WINDOW_DEFAULT)
         self.rate = whole(fields, "rate", 1000)
         self.connections = whole(fields, "connections", 0)
+        self.stopped = whole(fields, "stopped", 0)
         self.warmup_ms = whole(fields, "warmup_ms", 500)
         self.measure_ms = whole(fields, "measure_ms", 2000)
         self.silence_ms = whole(fields, "silence_ms", 5000)
@@ -62,6 +63,7 @@ class Result:
         self.rss_before_bytes = 0
         self.rss_after_bytes = 0
         self.connections = 0
+        self.findings: dict[str, float] = {}  # of the kinds of load that are not a rate
 
     def to_json(self) -> str:
         return json.dumps(
@@ -82,6 +84,7 @@ class Result:
                 "rss_before_bytes": self.rss_before_bytes,
                 "rss_after_bytes": self.rss_after_bytes,
                 "connections": self.connections,
+                **self.findings,
             }
         )
 
@@ -91,7 +94,14 @@ def set_round_trips(result: Result, samples_ns: list[int]) -> None:
     if not samples_ns:
         return
     ordered = sorted(samples_ns)
-    last = len(ordered) - 1
-    result.round_trip_p50_us = ordered[min(last, len(ordered) * 50 // 100)] / 1000
-    result.round_trip_p99_us = ordered[min(last, len(ordered) * 99 // 100)] / 1000
-    result.round_trip_max_us = ordered[last] / 1000
+    result.round_trip_p50_us = percentile(ordered, 50) / 1000
+    result.round_trip_p99_us = percentile(ordered, 99) / 1000
+    result.round_trip_max_us = ordered[-1] / 1000
+
+
+def percentile(ordered: list[int], percent: int) -> int:
+    """By nearest rank: the smallest value that so many per cent of all values do not exceed; 0 of nothing."""
+    if not ordered:
+        return 0
+    rank = (len(ordered) * percent + 99) // 100
+    return ordered[max(rank, 1) - 1]

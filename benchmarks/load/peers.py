@@ -26,7 +26,9 @@ from benchmarks.load.frames import (
 
 READ_BYTES: Final = 1024 * 1024
 SEND_BYTES: Final = 256 * 1024
-CHECK_EVERY: Final = 64  # of the QoS 0 reads in the measured window, one in so many is looked at; all others are counted
+CHECK_EVERY: Final = (
+    64  # of the QoS 0 reads in the measured window, one in so many is looked at; all others are counted
+)
 FILL: Final = 0x01
 
 

@@ -131,7 +131,9 @@ class Throughput:
     def _prove(self) -> int:
         """A short round whose every delivery is parsed and compared; it leaves nothing in flight."""
         job = self._job
-        count = max(1, min(PROOF_MESSAGES // job.publishers, self._cycle_count, self._ahead // job.publishers))
+        count = max(
+            1, min(PROOF_MESSAGES // job.publishers, self._cycle_count, self._ahead // job.publishers)
+        )
         if job.qos > 0:
             count = min(count, job.window)
         for subscriber in self._subscribers:
@@ -169,7 +171,7 @@ class Throughput:
     def _set_rest(self, ready: int, arrived: int) -> None:
         """Rest longer while little arrives per socket and the broker still has much to deliver; else less."""
         waiting = self._sent() * len(self._subscribers) - self._delivered
-        if 0 < ready and arrived < ready * BATCH and arrived * BATCH < waiting:
+        if ready > 0 and arrived < ready * BATCH and arrived * BATCH < waiting:
             self._rest_us = min(REST_US_MAX[self._job.qos], max(REST_US_MIN, self._rest_us * 2))
         else:
             self._rest_us = self._rest_us // 2 if self._rest_us >= 2 * REST_US_MIN else 0

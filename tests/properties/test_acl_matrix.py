@@ -34,7 +34,7 @@ PATHS = {
 NAMES = ["anna", "bo", "a", "+", "a/b", "$SYS", "b#"]
 CLIENT_IDS = ["c1", "c2", "gate-1", "#", "+", "b", "a/b", "$SYS", ""]
 ACCOUNTS = ["one", "two"]
-# `other` stands in no filter, and topics are a level deeper than filters: so sets compare as in an endless world.
+# `other` stands in no filter, and topics go a level deeper than filters: sets compare as in an endless world.
 LEVELS = ["a", "b", "", "c1", "anna", "other"]
 WORLD = [
     "/".join(levels)

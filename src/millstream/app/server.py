@@ -19,7 +19,6 @@ from millstream.broker.broker import AccountOptions, Broker
 from millstream.broker.line import Ending
 from millstream.broker.system_topics import SystemTopics
 from millstream.build_kind import is_compiled
-from millstream.version import VERSION
 from millstream.config.limits import to_limits
 from millstream.config.listeners import Listener, listeners_of
 from millstream.config.schema import Config
@@ -35,6 +34,7 @@ from millstream.runtime.wakeup import LoopWakeup
 from millstream.runtime.websocket import WebSocketOptions
 from millstream.storage.memory import MemoryStore
 from millstream.storage.store import Store
+from millstream.version import VERSION
 
 TICK_S: Final = 0.05
 REFRESH_EVERY: Final = 20  # ticks between looks at the files of users and rules
@@ -189,12 +189,18 @@ async def _serve(config: Config, on_ready: Callable[[dict[str, tuple[str, int]]]
         log.error("cannot_listen", reason=str(fault))
         return 1
     if not is_compiled():
-        log.warning("interpreted", text="running without compiled modules, several times slower; see ./dev build")
+        log.warning(
+            "interpreted", text="running without compiled modules, several times slower; see ./dev build"
+        )
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     on_ready(millstream.addresses)
-    log.info("ready", compiled=is_compiled(), **{name: f"{host}:{port}" for name, (host, port) in millstream.addresses.items()})
+    log.info(
+        "ready",
+        compiled=is_compiled(),
+        **{name: f"{host}:{port}" for name, (host, port) in millstream.addresses.items()},
+    )
     await stop.wait()
     log.info("stopping")
     await millstream.stop()

@@ -73,5 +73,3 @@ class Account:
     def on_rights_changed(self) -> None:
         """Routes hold verdicts: none of them may outlive the rules they came from."""
         self.router.forget_all()
-
-

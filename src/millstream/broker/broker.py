@@ -161,9 +161,7 @@ class Broker:
         if session.expiry_s != NEVER_EXPIRES:
             session.expires_ns = now_ns + session.expiry_s * NANOSECONDS
             self._schedule.add(session.expires_ns, session)
-        self.store.session_saved(
-            session.key, session.principal.name, session.expiry_s, session.expires_ns
-        )
+        self.store.session_saved(session.key, session.principal.name, session.expiry_s, session.expires_ns)
 
     def end_session(self, session: Session) -> None:
         """Its subscriptions, queue and will go with it; a will that waits is sent now [MQTT-3.1.2-8]."""

@@ -394,7 +394,9 @@ class Session(Outlet):
     def _trim(self) -> None:
         """The bound of a waiting queue is soft; once nobody waits for it, it is not."""
         limits = self.account.limits
-        while self.queued_count() > limits.offline_messages_max or self._queued_bytes > limits.offline_bytes_max:
+        while (
+            self.queued_count() > limits.offline_messages_max or self._queued_bytes > limits.offline_bytes_max
+        ):
             self._evict()
 
     # -------------------------------------------------------------- pressure
@@ -415,7 +417,9 @@ class Session(Outlet):
         return True
 
     def _hold(self) -> None:
-        if self.is_slow or self.account.limits.inflight_overflow == "pending" and not self._is_line_blocked():
+        if self.is_slow or (
+            self.account.limits.inflight_overflow == "pending" and not self._is_line_blocked()
+        ):
             return
         if not self.is_full:
             self.is_full = True

@@ -131,7 +131,7 @@ def show(
         )
         rows.append(
             {
-                "rule": rule.number,
+                "rule": f"rules[{rule.number - 1}]",  # as faults and decisions name it
                 "effect": "deny" if rule.is_deny else "allow",
                 "action": "all"
                 if rule.on_publish and rule.on_subscribe

@@ -6,7 +6,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -74,7 +74,7 @@ class Target:
     port: int
     path: str | None
     username: str | None
-    password: bytes | None
+    password: bytes | None = field(repr=False)
     tls: ssl.SSLContext | None
     version: int
 

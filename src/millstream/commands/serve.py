@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -40,21 +41,28 @@ def serve(
 ) -> None:
     """Run the broker.
 
+    SIGTERM and SIGINT stop it. SIGHUP reads the configuration again: keys that can change are applied, the log
+    tells which need a restart. Users and access rules are taken up by themselves when their files change.
+
     Without a configuration it listens on loopback only: MQTT on 1883, WebSocket on 8083.
     """
     overrides = [*(set_ or []), *([f"log.level={log_level}"] if log_level else [])]
-    loaded = load_settings(config, overrides, is_optional=config_optional)
+    load_again = partial(load_settings, config, overrides, is_optional=config_optional)
+    loaded = load_again()
     if ready_file is not None and not ready_file.absolute().parent.is_dir():
         raise CommandFailed(
             ExitCode.USAGE, f"--ready-file: there is no directory {ready_file.absolute().parent}."
         )
     from millstream.app.server import serve as run_broker
+    from millstream.commands.reload import Reload
     from millstream.runtime.logs import configure_logs
 
     log = loaded.config.log
-    configure_logs(
+    logs = configure_logs(
         log.level, log.format, repeat_interval_s=log.repeat_interval, repeat_burst=log.repeat_burst
     )
+
+    Reload(loaded, load_again, logs).install()
 
     def on_ready(addresses: dict[str, tuple[str, int]]) -> None:
         for line in address_lines(addresses, loaded.config.websocket.path):

@@ -13,7 +13,7 @@ from millstream.config.listeners import Listener, is_loopback, is_protected, lis
 from millstream.config.schema import DEFAULT_ACCOUNT, Config
 
 ACCOUNT_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s,]+", re.IGNORECASE)
+ORIGIN: Final = re.compile(r"\*|\*\.[^/\s:*]+|[a-z][a-z0-9+.-]*://[^/\s*]+", re.IGNORECASE)
 EVERY_ADDRESS: Final = ("", "*", "0.0.0.0", "::")  # noqa: S104  (compared with, not bound to)
 
 Broken = tuple[KeyPath, str]
@@ -51,8 +51,9 @@ def _broken_listeners(config: Config) -> Iterator[Broken]:
     if not config.websocket.path.startswith("/") or re.search(r"[\s?#]", config.websocket.path):
         yield ("websocket", "path"), "must begin with / and hold no space, ? or #"
     for origin in config.websocket.allowed_origins:
-        if origin != "*" and not ORIGIN.fullmatch(origin):
-            yield ("websocket", "allowed_origins"), f"has {origin!r}; write scheme://host[:port], or *"
+        if not ORIGIN.fullmatch(origin):
+            text = f"has {origin!r}; write scheme://host[:port], *.host or *"
+            yield ("websocket", "allowed_origins"), text
 
 
 def _written(config: Config, *paths: KeyPath) -> KeyPath:

@@ -189,8 +189,9 @@ class WebSocket(Section):
     path: Text = setting("/mqtt", "Path of the upgrade request.")
     allowed_origins: TextList = setting(
         (),
-        "Origins whose web pages may connect, such as `https://plant.example`; `*` admits all. Clients "
-        "that send no Origin (everything but browsers) are not concerned.",
+        "Origins whose web pages may connect, such as `https://plant.example`, `*.plant.example` for every "
+        "host below it, or `*` for all. Empty: pages from the host of the broker itself. Clients that send no "
+        "Origin (all but browsers) are not concerned.",
     )
     tls: WebSocketTls = Field(default=WebSocketTls(), description="The TLS listener for WebSocket.")
 

@@ -37,7 +37,9 @@ class Deadlines:
         last: i64 = now_ns // BUCKET_NS
         if self._first == 0:
             self._first = min(self._buckets) if self._buckets else last
-        if last - self._first > 4 * len(self._buckets) + 16:  # the clock jumped, or long idle: skip empty buckets
+        if (
+            last - self._first > 4 * len(self._buckets) + 16
+        ):  # the clock jumped, or long idle: skip empty buckets
             due_keys = sorted(key for key in self._buckets if key <= last)
         else:
             due_keys = [int(key) for key in range(int(self._first), int(last) + 1)]

@@ -57,7 +57,10 @@ class Gate:
             self.refused_full += 1
             return False
         strangers = self._by_address.get(key, 0)
-        if self.strangers >= limits.unauthenticated_max or strangers >= limits.unauthenticated_per_address_max:
+        if (
+            self.strangers >= limits.unauthenticated_max
+            or strangers >= limits.unauthenticated_per_address_max
+        ):
             self.refused_full += 1
             return False
         if not self._rates.take(key, 1, int(now_ns)):

@@ -48,7 +48,9 @@ async def listen(
     loop = asyncio.get_running_loop()
 
     def make_connection() -> asyncio.Protocol:
-        connection: object = TcpConnection(gate) if websocket is None else WebSocketConnection(gate, websocket)
+        connection: object = (
+            TcpConnection(gate) if websocket is None else WebSocketConnection(gate, websocket)
+        )
         return connection  # type: ignore[return-value]  # duck-typed, so that it can be compiled
 
     timeout_s = gate.limits.handshake_timeout_ms / 1000

@@ -11,6 +11,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from collections import deque
@@ -134,13 +135,17 @@ class MqttClient:
 
         Hand the `session` of an earlier client over, with `clean_start=False`, to go on where it stopped.
         """
+        if version not in (3, 4, 5):
+            raise MqttClientError(f"version is 3, 4 or 5, not {version}", ExitKind.USAGE)
+        if version < 5 and password is not None and username is None:  # [MQTT3-3.1.2-22]
+            raise MqttClientError("a password needs a user name before MQTT 5", ExitKind.USAGE)
         terms = None
         if version >= 5:
             terms = _make_terms(properties, session_expiry_s, authenticator)
         packet = Connect(version, client_id, clean_start, keep_alive_s, username, password, will, terms)
         try:
             client = cls(packet, session or ClientSession(), timeout_s, authenticator)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise MqttClientError(f"the connection cannot be asked for: {error}", ExitKind.USAGE) from error
         await client._open(host, port, tls, websocket_path)
         return client
@@ -156,12 +161,11 @@ class MqttClient:
         properties: Properties | None = None,
     ) -> int:
         """Publish and wait for the broker's confirm; gives its reason code (0 at once for QoS 0)."""
-        name = topic.encode()
+        name = _encode_name(topic)
         fault = find_topic_fault(name, TOPIC_LENGTH_MAX, TOPIC_LEVELS_MAX)
         if fault is not None:
             raise MqttClientError(f"cannot publish to {topic!r}: {fault}", ExitKind.USAGE)
-        if qos not in (0, 1, 2):
-            raise MqttClientError(f"QoS is 0, 1 or 2, not {qos}", ExitKind.USAGE)
+        _check_qos(qos)
         self._require_open()
         try:
             packet_id = self._machine.publish(
@@ -188,8 +192,9 @@ class MqttClient:
         entries: list[SubscribeEntry] = []
         for filter, qos in filters:
             name = _encode_filter(filter)
+            _check_qos(qos)
             entries.append(SubscribeEntry(name, qos, no_local, retain_as_published, retain_handling))
-        self._require_open()
+        self._require_filters(len(entries))
         try:
             packet_id = self._machine.subscribe(entries, properties, time.monotonic_ns())
         except Refused as refused:
@@ -199,7 +204,7 @@ class MqttClient:
     async def unsubscribe(self, filters: list[str]) -> list[int]:
         """One reason code per filter from MQTT 5 brokers; none from older ones."""
         names = [_encode_filter(filter) for filter in filters]
-        self._require_open()
+        self._require_filters(len(names))
         try:
             packet_id = self._machine.unsubscribe(names, None, time.monotonic_ns())
         except Refused as refused:
@@ -251,9 +256,7 @@ class MqttClient:
             raise MqttClientError(f"cannot connect to {place}: {fault}", ExitKind.UNREACHABLE) from fault
         except OSError as error:
             self._abort()
-            text = (
-                f"cannot connect to {place}: {error.strerror or error}; start a broker with: millstream serve"
-            )
+            text = f"cannot connect to {place}: {_describe(error)}"
             raise MqttClientError(text, ExitKind.UNREACHABLE) from error
         except BaseException:
             self._abort()
@@ -366,6 +369,11 @@ class MqttClient:
         if self._end is not None:
             raise self._end
 
+    def _require_filters(self, count: int) -> None:
+        if count == 0:
+            raise MqttClientError("name at least one filter", ExitKind.USAGE)
+        self._require_open()
+
     async def _wait_writable(self) -> None:
         if self._stream is None:
             return
@@ -422,10 +430,30 @@ def _make_terms(
     return terms
 
 
+def _check_qos(qos: int) -> None:
+    if qos not in (0, 1, 2):
+        raise MqttClientError(f"QoS is 0, 1 or 2, not {qos}", ExitKind.USAGE)
+
+
+def _encode_name(name: str) -> bytes:
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise MqttClientError(f"{name!r} cannot be written in UTF-8", ExitKind.USAGE) from error
+
+
 def _encode_filter(filter: str) -> bytes:
-    name = filter.encode()
+    name = _encode_name(filter)
     share = split_share(name)
     fault = find_filter_fault(name if share is None else share[1], TOPIC_LENGTH_MAX, TOPIC_LEVELS_MAX)
     if fault is not None:
         raise MqttClientError(f"{filter!r} is not a filter: {fault}", ExitKind.USAGE)
     return name
+
+
+def _describe(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "the name is not known"
+    if isinstance(error, ConnectionRefusedError) or "Connect call failed" in str(error):
+        return "nothing listens there; start a broker with: millstream serve"
+    return error.strerror or str(error)

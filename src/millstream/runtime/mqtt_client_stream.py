@@ -206,6 +206,8 @@ async def open_stream(
         raise StreamFault(f"its certificate is not trusted: {error.verify_message}") from error
     except ssl.SSLError as error:
         raise StreamFault(f"TLS failed: {error.reason or error}") from error
+    except (UnicodeError, OverflowError) as error:
+        raise StreamFault(f"that is no address ({error})") from error
     except BaseException:
         stream.abort()
         raise

@@ -16,5 +16,5 @@ class TcpConnection(TransportLink):
             return
         try:
             endpoint.receive_data(data, time.monotonic_ns())
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
             self.on_fault(fault)

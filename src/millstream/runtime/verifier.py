@@ -64,5 +64,5 @@ class Verifier(Asker):
         if endpoint is not None:
             try:
                 endpoint.on_decision(decision, time.monotonic_ns())
-            except Exception as fault:
+            except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
                 connection.on_fault(fault)

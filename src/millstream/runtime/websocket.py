@@ -71,7 +71,7 @@ class WebSocketConnection(TransportLink):
                 elif isinstance(event, Frame):
                     self._on_frame(protocol, event)
             self._write(protocol)
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
             self.on_fault(fault)
 
     def on_authenticated(self) -> None:

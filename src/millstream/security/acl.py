@@ -1,8 +1,9 @@
 """May you? One place that every path asks: publish, subscribe, will, retained, offline and live delivery.
 
-Deny wins over allow, allow over the default, and the default is deny as soon as there is a list. A subscription needs one
-allow filter that covers all of it; a deny that covers all of it refuses it; a deny that only overlaps it is enforced
-message by message, by `can_receive`, so that a wide filter can never be a way around it.
+Deny wins over allow, allow over the default, and the default is deny as soon as there is a list. A
+subscription needs one allow filter that covers all of it; a deny that covers all of it refuses it; a deny
+that only overlaps it is enforced message by message, by `can_receive`, so that a wide filter can never be a
+way around it.
 
 Invariants
 - An empty list denies everything; only the absence of a list (None) allows everything.
@@ -214,7 +215,10 @@ def _without_share(filter: bytes) -> bytes:
 
 
 def parse_acl(document: object) -> Acl:
-    """The access list a file stands for, after YAML. Raises AclFault; an empty file is a list that denies everything."""
+    """The access list a file stands for, after YAML.
+
+    Raises AclFault; an empty file is a list that denies everything.
+    """
     if document is None:
         return Acl([], default_allow=False)
     entries = _expect_mapping(document, "", _DOCUMENT_KEYS)
@@ -317,8 +321,8 @@ def _nearest(value: object, valid: tuple[str, ...]) -> str:
 def import_mosquitto_acl(text: str) -> dict[str, object]:
     """The document for a mosquitto ACL file. Raises AclFault that names the line.
 
-    Topics before the first `user` line are for anonymous clients, as there. One thing differs: mosquitto grants any
-    subscription and filters what arrives; here a subscription wider than its rules is refused.
+    Topics before the first `user` line are for anonymous clients, as there. One thing differs: mosquitto
+    grants any subscription and filters what arrives; here a subscription wider than its rules is refused.
     """
     rules: list[object] = []
     user_name = ANONYMOUS_NAME

@@ -1,12 +1,13 @@
 """Who are you? Answers allowed, denied or ask; slow work happens elsewhere, between two calls.
 
-`decide` runs on the loop and never hashes. On ASK the runtime calls `verify` in a thread and brings its answer back to
-`remember`, whose result is the one to act on.
+`decide` runs on the loop and never hashes. On ASK the runtime calls `verify` in a thread and brings the
+answer back to `remember`, whose result is the one to act on.
 
 Invariants
-- Nothing but the anonymous rule, a certificate the listener has checked, or a verified secret gives a principal.
+- Only the anonymous rule, a certificate the listener has checked, or a verified secret gives a principal.
 - A user that does not exist costs the same time, and gets the same answer, as a wrong password.
-- Passwords are kept nowhere: the memory of verified ones holds keyed digests, for a minute, and is dropped with the table.
+- Passwords are kept nowhere: the memory of verified ones holds keyed digests, for a minute, and is dropped
+  with the table.
 - The throttle comes before that memory; else a guesser could use it as a fast oracle.
 """
 
@@ -54,7 +55,7 @@ ASK: Final = Verdict.ASK
 
 @final
 class Credentials:
-    """What a client says about itself. `certificate_name` is set only if the listener has verified the certificate."""
+    """What a client says about itself. `certificate_name` is set only if the listener has verified it."""
 
     __slots__ = ("address", "certificate_name", "client_id", "password", "username")
 
@@ -74,12 +75,15 @@ class Credentials:
 
     def __repr__(self) -> str:
         password = "no password" if self.password is None else "password hidden"
-        return f"Credentials({self.client_id!r}, {self.username!r}, {password}, {self.certificate_name!r}, {self.address!r})"
+        shown = (
+            f"{self.client_id!r}, {self.username!r}, {password}, {self.certificate_name!r}, {self.address!r}"
+        )
+        return f"Credentials({shown})"
 
 
 @final
 class Decision:
-    """`principal` is set if and only if the verdict is ALLOWED. `generation`: which user table it was made with."""
+    """`principal` is set if and only if the verdict is ALLOWED. `generation`: which user table was asked."""
 
     __slots__ = ("generation", "principal", "reason", "text", "verdict")
 
@@ -127,7 +131,7 @@ class Authenticator:
         self._generation = 1
         self._verified: dict[bytes, _Verified] = {}
         self._failures = FailureTable(FAILURES_MAX, FAILURES_WINDOW_NS, FAILURE_KEYS_MAX)
-        # Apart, because a bad token costs next to nothing and must not push password failures out of the table.
+        # Apart: a bad token costs next to nothing and must not push password failures out of the table.
         self._token_failures = FailureTable(FAILURES_MAX, FAILURES_WINDOW_NS, FAILURE_KEYS_MAX)
 
     @property
@@ -182,7 +186,10 @@ class Authenticator:
         return Decision(ALLOWED, principal, Reason.SUCCESS, "", generation)
 
     def remember(self, credentials: Credentials, decision: Decision, now_ns: int) -> Decision:
-        """Takes what `verify` said back on the loop. Act on the result: it is ASK again if the users changed meanwhile."""
+        """Takes back what `verify` said, on the loop.
+
+        Act on the result: it is ASK again if the users changed meanwhile.
+        """
         if decision.generation != self._generation:
             return Decision(ASK, None, Reason.SUCCESS, "", self._generation)
         if credentials.password is None:
@@ -201,7 +208,7 @@ class Authenticator:
         self._generation += 1
 
     def is_still_valid(self, principal: Principal, now_s: int) -> bool:
-        """Whether a live connection of `principal` may go on: it still exists, where it was, and has not expired."""
+        """Whether a live connection of `principal` may go on: it exists, where it was, unexpired."""
         if _has_expired(principal, now_s):
             return False
         user = self._users.find_user(principal.name)
@@ -231,7 +238,7 @@ class Authenticator:
             self._failures.add((name, address_key(address)), now_ns)
 
     def _decide_at_once(self, credentials: Credentials, users: UserTable, generation: int) -> Decision | None:
-        """The decision that needs neither hashing nor memory, if there is one. None leaves a password to check."""
+        """The decision that needs neither hashing nor memory; None leaves a password to check."""
         name = credentials.username or None  # an empty name is none
         password = credentials.password
         if password is None and credentials.certificate_name is not None and self._certificates_as_users:

@@ -1,7 +1,8 @@
 """What the rules come to for one client: four sets of filters, ready to be asked.
 
 Invariants
-- Asking costs one dictionary look-up and one linear match per filter that begins with the same level or a wildcard.
+- Asking costs one dictionary look-up and one linear match per filter that begins with the same level or a
+  wildcard.
 - A rule number is never 0, so 0 says "no rule".
 """
 

@@ -2,7 +2,8 @@
 
 Invariants
 - Names come in through `find_name_fault`: short, printable on one line, without a colon.
-- `anonymous` is a principal like any other, with rules of its own; no user, certificate or token can bear that name.
+- `anonymous` is a principal like any other, with rules of its own; no user, certificate or token can bear
+  that name.
 """
 
 from __future__ import annotations

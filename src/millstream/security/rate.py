@@ -38,7 +38,7 @@ class Bucket:
         return True
 
     def charge(self, count: int, now_ns: int) -> int:
-        """Take `count` tokens even if they are not there; how many ns to stop reading until the debt is paid."""
+        """Take `count` tokens even if they are not there; the ns to stop reading until the debt is paid."""
         if self._interval_ns == 0:
             return 0
         full_at = max(self._full_at_ns, now_ns) + count * self._interval_ns
@@ -48,7 +48,10 @@ class Bucket:
 
 @final
 class BucketTable:
-    """A bucket per key. Full buckets are forgotten, for they equal new ones; beyond `keys_max` the oldest goes."""
+    """A bucket per key.
+
+    Full buckets are forgotten, for they equal new ones; beyond `keys_max` the oldest goes.
+    """
 
     __slots__ = ("_capacity_ns", "_full_at_ns", "_interval_ns", "_keys_max", "_sweep_at_ns")
 
@@ -87,7 +90,10 @@ class BucketTable:
 
 @final
 class FailureTable:
-    """Failures per key within a window that opens at the first of them. Beyond `keys_max` the oldest key goes."""
+    """Failures per key within a window that opens at the first of them.
+
+    Beyond `keys_max` the oldest key goes.
+    """
 
     __slots__ = ("_failures", "_keys_max", "_limit", "_window_ns")
 

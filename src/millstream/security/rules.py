@@ -1,8 +1,8 @@
 """The rules of an access list: whom one concerns, what it allows or denies, and on which filters.
 
 Invariants
-- `%c` and `%u` stand for one literal piece of text. A client id or user name that is empty or contains `+`, `#`, `/` or
-  NUL never makes such a filter match, and none can turn a filter into one of the `$` topics.
+- `%c` and `%u` stand for one literal piece of text. A client id or user name that is empty or contains `+`,
+  `#`, `/` or NUL never makes such a filter match, and none can turn a filter into one of the `$` topics.
 - Rules never change once made.
 """
 
@@ -22,7 +22,10 @@ _USER: Final = 2
 
 @final
 class FilterTemplate:
-    """A filter that may contain `%c`, `%u` and `%%`. Made only of text in which `find_template_fault` finds nothing."""
+    """A filter that may contain `%c`, `%u` and `%%`.
+
+    Made only of text in which `find_template_fault` finds nothing.
+    """
 
     __slots__ = ("_kinds", "_pieces", "needs_client", "needs_user", "source")
 

@@ -1,7 +1,8 @@
 """Server side of one SCRAM-SHA-256 exchange: messages in, messages out [RFC5802, RFC7677].
 
-Used by MQTT 5 enhanced authentication, and by SASL later. The caller brings the nonce (chance) and the key from
-which salts for unknown users are made; that key must stay the same across restarts, or a changing salt gives them away.
+Used by MQTT 5 enhanced authentication, and by SASL later. The caller brings the nonce (chance) and the key
+from which salts for unknown users are made; that key must stay the same across restarts, or a changing salt
+gives them away.
 
 Invariants
 - client-first, then client-final, each once; after a fault nothing more is accepted.
@@ -139,7 +140,7 @@ class ScramServer:
         return b"v=" + base64.b64encode(verifier), self._user_name
 
     def _enter(self, state: ScramState, data: bytes) -> None:
-        """Nothing but `state` may be the current one. It is left at once, so that a fault ends the exchange."""
+        """Only `state` may be the current one. It is left at once, so that a fault ends the exchange."""
         current = self._state
         self._state = CLOSED
         if current is not state:

@@ -69,7 +69,7 @@ class TokenVerifier:
         self._default_account = default_account
 
     def verify(self, token: bytes, now_s: int) -> Principal:
-        """The principal the token proves; TokenFault for everything else. Up to a millisecond: run it in a thread."""
+        """The principal the token proves; TokenFault for all else. Takes up to 1 ms: run it in a thread."""
         if len(token) > TOKEN_LENGTH_MAX:
             raise TokenFault("the token is too long")
         try:
@@ -140,7 +140,10 @@ def _text(claim: object, name: str) -> str:
 
 
 def _seconds(claim: object, name: str) -> int:
-    """Whole seconds of a numeric date, which may be a fraction [RFC7519 2]. Rounds down: never later than stated."""
+    """Whole seconds of a numeric date, which may be a fraction [RFC7519 2].
+
+    Rounds down: never later than stated.
+    """
     if isinstance(claim, bool) or not isinstance(claim, (int, float)):
         raise TokenFault(f"the claim {name} is missing or not a number")
     if not 0 <= claim < _EXPIRY_S_MAX:  # also false for NaN and infinity

@@ -1,7 +1,8 @@
 """The password file: who exists, in which account, and how a password is checked.
 
-One user a line, `name:hash[:account[:scram record]]`; `#` starts a comment line. Three forms of hash are read:
-argon2id, and mosquitto's `$7$` (PBKDF2-SHA512) and `$6$` (one round of salted SHA-512), so its files load as they are.
+One user a line, `name:hash[:account[:scram record]]`; `#` starts a comment line. Three forms of hash are
+read: argon2id, and mosquitto's `$7$` (PBKDF2-SHA512) and `$6$` (one round of salted SHA-512), so its files
+load as they are.
 
 Invariants
 - A table never changes; adding and removing give a new one. A thread may read it while the loop swaps it.
@@ -74,7 +75,10 @@ class User:
 
 @final
 class UserTable:
-    """All users, fixed. `find_stand_in` tells what an unknown user should cost, so that it cannot be told apart."""
+    """All users, fixed.
+
+    `find_stand_in` tells what an unknown user should cost, so that it cannot be told apart.
+    """
 
     __slots__ = ("_hashes", "_scram_iterations", "_users")
 
@@ -205,7 +209,10 @@ def hash_password(password: str) -> str:
 
 
 def make_scram_record(password: str) -> str:
-    """The SCRAM-SHA-256 record of a password, with a fresh salt, as it stands in the file. Slow like a hash."""
+    """The SCRAM-SHA-256 record of a password, with a fresh salt, as it stands in the file.
+
+    Slow like a hash.
+    """
     return format_scram_record(
         derive_scram_record(password, secrets.token_bytes(SALT_LENGTH), ITERATIONS_DEFAULT)
     )
@@ -244,7 +251,7 @@ def _find_argon_fault(password_hash: str) -> str | None:
         or not 1 <= parameters.time_cost <= _ARGON_ROUNDS_MAX
         or not 1 <= parameters.parallelism <= _ARGON_LANES_MAX
     ):
-        return "the argon2id hash costs more than the broker allows; write it again with `millstream user add <name>`"
+        return "the argon2id hash costs too much to check; write it again with `millstream user add <name>`"
     return None
 
 
@@ -280,7 +287,10 @@ def _split_sha512(password_hash: str) -> tuple[bytes, bytes] | None:
 
 
 def verify_password(password_hash: str, password: bytes) -> bool:
-    """Whether `password` is the one behind the hash. Slow: run it in a thread. What cannot be checked is wrong."""
+    """Whether `password` is the one behind the hash.
+
+    Slow: run it in a thread. What cannot be checked is wrong.
+    """
     if not password or len(password) > PASSWORD_LENGTH_MAX:
         return False
     if password_hash.startswith("$argon2id$"):

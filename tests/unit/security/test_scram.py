@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable
 
 import pytest
-from scramp import ScramClient, ScramException
+from scramp import ScramClient, ScramException  # type: ignore[import-untyped]
 
 from millstream.security.scram import MESSAGE_LENGTH_MAX, ScramFault, ScramServer
 from millstream.security.scram_record import derive_scram_record

@@ -15,15 +15,11 @@ from mypy_extensions import i64
 
 from millstream.broker.line import Ending
 from millstream.broker.session import Session
-from millstream.model.delivery import RECEIVED, SENT, Delivery
-from millstream.model.message import Message
-from millstream.model.outbox import Outbox
-from millstream.model.outlet import Run, Target
+from millstream.model.delivery import RECEIVED, SENT
 from millstream.model.topic import find_topic_fault
-from millstream.protocols.endpoint import Endpoint, Link
+from millstream.protocols.endpoint import Link
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.handshake import SCRAM, Handshake, window_of
-from millstream.protocols.mqtt.machine.connection import Connection
 from millstream.protocols.mqtt.machine.events import (
     AnswerReceived,
     AuthReceived,
@@ -36,34 +32,24 @@ from millstream.protocols.mqtt.machine.events import (
     SubscribeReceived,
     UnsubscribeReceived,
 )
-from millstream.protocols.mqtt.machine.outbound import DUP, RETAIN
 from millstream.protocols.mqtt.mapping import ENDING_CODES, ENDING_TEXTS, REASON_CODES, to_message
-from millstream.protocols.mqtt.subscribing import Replay, make_subscribe_bucket, subscribe, unsubscribe
+from millstream.protocols.mqtt.outgoing import PUBACK, PUBCOMP, PUBREC, PUBREL, Outgoing
+from millstream.protocols.mqtt.subscribing import make_subscribe_bucket, subscribe, unsubscribe
 from millstream.protocols.mqtt.wire import reason_codes as code
-from millstream.protocols.mqtt.wire.frames import FrameRun, make_prefix
+from millstream.protocols.mqtt.wire.frames import FrameRun
 from millstream.protocols.mqtt.wire.packets import ConnAck, Connect, Disconnect
 from millstream.routing.router import Route
 from millstream.security.authentication import Decision
 from millstream.security.rate import Bucket
 
-PUBACK: Final[i64] = 4
-PUBREC: Final[i64] = 5
-PUBREL: Final[i64] = 6
-PUBCOMP: Final[i64] = 7
 ROUTES_MAX: Final = 32_768  # topics a connection remembers
-REPLAY_SLICE_BYTES: Final = 256 * 1024
 SYSTEM_PREFIX: Final = b"$SYS/"
 
 
 @final
-class MqttEndpoint(Endpoint):
+class MqttEndpoint(Outgoing):
     def __init__(self, context: MqttContext, link: Link, now_ns: i64) -> None:
-        super().__init__()
-        self._context = context
-        self.link = link
-        self.outbox = Outbox(context.pool, self)
-        self.machine = Connection(context.terms, self.outbox, now_ns)
-        self.session: Session | None = None
+        super().__init__(context, link, now_ns)
         self.handshake: Handshake | None = None
         self._routes: dict[bytes, Route] | None = None
         self._last_topic = b""
@@ -71,7 +57,6 @@ class MqttEndpoint(Endpoint):
         self._bucket: Bucket | None = None
         self._subscribe_bucket: Bucket | None = None
         self._waiting: deque[tuple[int, int, int, int]] | None = None  # position, kind, packet id, reason
-        self._replays: deque[Replay] | None = None
         self._unanswered: i64 = 0  # QoS 1 publishes whose answer has not been flushed
         self._is_closing = False
         self._is_enhanced = False
@@ -325,7 +310,7 @@ class MqttEndpoint(Endpoint):
 
     def _publish_run(self, event: RunReceived, route: Route) -> None:
         session = self.session
-        if session is None or self.machine.is_closed() and self._is_closing and session.line is not self:
+        if session is None or (self.machine.is_closed() and self._is_closing and session.line is not self):
             return
         context = self._context
         account = session.account
@@ -448,81 +433,3 @@ class MqttEndpoint(Endpoint):
             self._context.broker.wait_durable(self)
         else:
             self._waiting = None
-
-    def _send_answer(self, kind: i64, packet_id: i64, reason: i64) -> None:
-        outbound = self.machine.outbound
-        first: i64 = kind << 4
-        if kind == PUBREL:
-            first |= 2
-        if reason == 0 or self.machine.version < 5:
-            outbound.send_word((first << 24) | 0x020000 | packet_id)
-            return
-        outbound.send_bytes(bytes([int(first), 3]) + int(packet_id).to_bytes(2, "big") + bytes([int(reason)]))
-
-    # --------------------------------------------------------------- delivery
-
-    def transmit_run(self, run: Run, target: Target) -> None:
-        session = self.session
-        assert session is not None
-        machine = self.machine
-        if isinstance(run, FrameRun) and not target.identifiers and machine.outbound.can_take_runs():
-            session.account.counters.messages_sent += run.count
-            machine.outbound.send_frames(run.frames(machine.version))
-            return
-        for message in run.messages():
-            self.transmit_plain(message, False, target.identifiers)
-
-    def transmit_plain(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
-        session = self.session
-        assert session is not None
-        machine = self.machine
-        prefix = b""
-        if machine.version == 5:
-            prefix = make_prefix(message, identifiers, self._context.broker.clock.now_ns)
-        if machine.outbound.send_publish(message, 0, 0, RETAIN if retain else 0, prefix):
-            session.account.counters.messages_sent += 1
-        else:
-            session.account.counters.dropped_too_large += 1
-
-    def transmit(self, delivery: Delivery, is_repeat: bool) -> bool:
-        session = self.session
-        assert session is not None
-        machine = self.machine
-        message = delivery.message
-        flags: i64 = 0
-        if is_repeat:
-            flags = DUP  # [MQTT-3.3.1-1]
-        if delivery.retain:
-            flags |= RETAIN
-        prefix = b""
-        if machine.version == 5 and (message.expires_ns or delivery.identifiers):
-            prefix = make_prefix(message, delivery.identifiers, self._context.broker.clock.now_ns)
-        session.account.counters.messages_sent += 1
-        return machine.outbound.send_publish(message, delivery.guarantee, delivery.packet_id, flags, prefix)
-
-    def transmit_release(self, packet_id: i64) -> None:
-        self._send_answer(PUBREL, packet_id, 0)
-
-    def unsent_bytes(self) -> i64:
-        return self.link.unsent_bytes() + self.outbox.size_bytes()
-
-    # --------------------------------------------------------------- retained
-
-    def replay(self, replay: Replay) -> None:
-        """Send retained messages bit by bit, as fast as the connection takes them."""
-        if self._replays is None:
-            self._replays = deque()
-        self._replays.append(replay)
-        self._pump_replays()
-
-    def _pump_replays(self) -> None:
-        session = self.session
-        replays = self._replays
-        if replays is None or session is None or self.machine.is_closed():
-            return
-        now_ns = self._context.broker.clock.now_ns
-        while replays and not self.is_blocked and self.outbox.size_bytes() < REPLAY_SLICE_BYTES:
-            if not replays[0].send_next(session, self, now_ns):
-                replays.popleft()
-        if not replays:
-            self._replays = None

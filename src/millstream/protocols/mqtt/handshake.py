@@ -81,7 +81,9 @@ class Handshake:
 
     def _start_enhanced(self, properties: Properties) -> None:
         if properties.authentication_method != SCRAM:
-            self._refuse(code.BAD_AUTHENTICATION_METHOD, "the broker knows SCRAM-SHA-256 only")  # [MQTT-4.12.0-1]
+            self._refuse(
+                code.BAD_AUTHENTICATION_METHOD, "the broker knows SCRAM-SHA-256 only"
+            )  # [MQTT-4.12.0-1]
             return
         self._begin_scram()
         self._on_scram(properties.authentication_data, 0)
@@ -150,9 +152,7 @@ class Handshake:
         packet = self._packet
         limits = self._context.limits
         if not packet.client_id and not packet.clean_start and packet.version < 5:  # [MQTT3-3.1.3-8]
-            return Closed(
-                code.CLIENT_IDENTIFIER_NOT_VALID, "an empty client id needs a clean session"
-            )
+            return Closed(code.CLIENT_IDENTIFIER_NOT_VALID, "an empty client id needs a clean session")
         if not packet.client_id and packet.version == 3:
             return Closed(code.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a client id")
         will = packet.will
@@ -194,7 +194,11 @@ class Handshake:
         connack = ConnAck(present, code.SUCCESS, self._connack_properties(account, keep_alive_s, answer))
         self._endpoint.open(session, packet, connack, keep_alive_s, now_ns)
         context.observer.connected(
-            self.client_id, principal.name, account.name, self._endpoint.link.address, f"mqtt {packet.version}"
+            self.client_id,
+            principal.name,
+            account.name,
+            self._endpoint.link.address,
+            f"mqtt {packet.version}",
         )
 
     def _expiry_s(self) -> int:
@@ -277,5 +281,3 @@ def window_of(packet: Connect, account: Account) -> i64:
     properties = packet.properties
     wanted: int | None = None if properties is None else properties.receive_maximum
     return account.window_limit(65_535 if wanted is None else wanted)
-
-

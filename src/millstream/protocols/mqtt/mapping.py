@@ -71,14 +71,20 @@ def to_return_code(reason: int) -> int:
 def to_message(event: PublishReceived, publisher: str, now_ns: i64) -> Message:
     expires_ns: i64 = 0
     if event.expiry_s >= 0:
-        # an interval of 0 has run out on arrival; 1 ns keeps it apart from "never"
-        expires_ns = now_ns + event.expiry_s * NANOSECONDS + 1
+        expires_ns = now_ns + event.expiry_s * NANOSECONDS
     message = Message(
         event.topic, event.payload, event.qos, event.retain, event.properties, expires_ns, publisher
     )
     frame = event.frame
     if frame is not None:
         frames = PublishFrames()
+        message.encoding = frames
+        if event.is_five:
+            frames.own = frame
+            frames.own_qos = event.qos
+            frames.own_id_at = event.frame_id_at
+            frames.own_expiry_s = event.expiry_s
+            return message
         frames.four_id_at = event.frame_id_at
         if event.qos == 1:
             frames.four_1 = frame
@@ -86,7 +92,6 @@ def to_message(event: PublishReceived, publisher: str, now_ns: i64) -> Message:
             frames.four_2 = frame
         else:
             frames.four_0 = frame
-        message.encoding = frames
     return message
 
 

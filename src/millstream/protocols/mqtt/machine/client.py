@@ -67,6 +67,7 @@ from millstream.protocols.mqtt.wire.violation import Violation
 
 PACKET_SIZE_MAX: Final = 16 * 1024 * 1024
 WINDOW_MAX: Final = 65_535  # what a side that names no receive maximum allows
+WINDOW_BEFORE_5: Final = 20  # 3.1.1 servers cannot say theirs; more than the usual one gets a client cut off
 SECOND_NS: Final = 1_000_000_000
 
 
@@ -110,7 +111,7 @@ class Client:
         self._ping_ns = 0  # when the unanswered PINGREQ was sent; 0: none
         self._is_paused = False
         self._open_count = 0  # our publishes the server counts against its receive maximum
-        self._window = WINDOW_MAX
+        self._window = WINDOW_MAX if connect.version >= 5 else WINDOW_BEFORE_5
         self._waiting: deque[int] = deque()  # packet ids beyond the window, oldest first
         self._unsettled: dict[int, int] = {}  # packet id -> QoS of messages the owner has not settled
         self._counted: dict[int, bool] = {}  # packet ids that count against our receive maximum
@@ -324,7 +325,8 @@ class Client:
             self.server = packet.properties
         if self.server.server_keep_alive is not None:  # [MQTT-3.2.2-21]
             self._keep_alive_ns = self.server.server_keep_alive * SECOND_NS
-        self._window = self.server.receive_maximum or WINDOW_MAX
+        if self.server.receive_maximum is not None:
+            self._window = self.server.receive_maximum
         events.append(Connected(packet))
         if not packet.session_present:
             self._lost.extend(self._session.clear())

@@ -36,9 +36,11 @@ class RunReceived(Event):
 @final
 @mypyc_attr(acyclic=True)
 class PublishReceived(Event):
-    """One publish. `frame` is the packet as it came when a 3.1.1 receiver can be sent just that."""
+    """One publish. `frame` is the packet as it came when a receiver of its version can be sent just that."""
 
-    def __init__(self, topic: bytes, payload: bytes, qos: i64, packet_id: i64, retain: bool, dup: bool) -> None:
+    def __init__(
+        self, topic: bytes, payload: bytes, qos: i64, packet_id: i64, retain: bool, dup: bool
+    ) -> None:
         self.topic = topic
         self.payload = payload
         self.qos: i64 = qos
@@ -47,6 +49,7 @@ class PublishReceived(Event):
         self.dup = dup
         self.properties = b""
         self.expiry_s: i64 = -1
+        self.is_five = False
         self.frame: bytes | None = None
         self.frame_id_at: i64 = 0
 

@@ -51,6 +51,11 @@ class Inbound:
         self._topic_at: i64 = 0
         self._topic_size: i64 = 0
         self._topic = b""
+        # the last PUBLISH properties of the buffer at hand, checked and free of an alias
+        self._block_at: i64 = 0
+        self._block_size: i64 = 0
+        self._block = b""
+        self._block_expiry_s: i64 = -1
 
     @abstractmethod
     def _on_control(self, packet: Packet, now_ns: i64, events: list[Event]) -> None: ...
@@ -81,6 +86,7 @@ class Inbound:
         available: i64 = len(data)
         position: i64 = 0
         self._topic_size = 0
+        self._block_size = 0
         self._needed = 0
         while position + 2 <= available and not self.is_waiting:
             first: i64 = data[position]
@@ -133,7 +139,9 @@ class Inbound:
                 raise Violation(MALFORMED_PACKET, "the remaining length has more than four bytes")
         return at, -1
 
-    def _scan_run(self, data: bytes, start: i64, body: i64, end: i64, now_ns: i64, events: list[Event]) -> i64:
+    def _scan_run(
+        self, data: bytes, start: i64, body: i64, end: i64, now_ns: i64, events: list[Event]
+    ) -> i64:
         """Take a QoS 0 publish and all that follow it with the same topic and properties; gives where they end."""
         size: i64 = end - body
         topic = self._read_topic(data, body, size)
@@ -201,39 +209,47 @@ class Inbound:
             at += 2
             if packet_id == 0:
                 raise Violation(PROTOCOL_ERROR, "packet identifier 0 is not allowed")  # [MQTT-2.2.1-3]
-        block = b""
-        expiry_s: i64 = -1
+        has_alias = False
         if self.version == 5:
-            scan = self.terms.scan
-            scan.scan(data, at, end)
-            at = scan.position
-            if scan.topic_alias or not topic:
-                topic = self._resolve_alias(scan.topic_alias, topic)
-            block, expiry_s = self._take_block(data)
+            known: i64 = self._block_size
+            if topic and known and at + known <= end and same(data, self._block_at, at, known):
+                at += known
+            else:
+                scan = self.terms.scan
+                scan.scan(data, at, end)
+                has_alias = scan.topic_alias != 0
+                if has_alias or not topic:
+                    topic = self._resolve_alias(scan.topic_alias, topic)
+                self._keep_block(data, at)
+                at = scan.position
         elif not topic:
             raise Violation(PROTOCOL_ERROR, "a topic must have at least one character")  # [MQTT-4.7.3-1]
         if end - at > self.terms.message_size_max:
             raise Violation(PACKET_TOO_LARGE, "the message is larger than the broker takes")
         event = PublishReceived(topic, data[at:end], qos, packet_id, first & 1 != 0, dup)
-        event.properties = block
-        event.expiry_s = expiry_s
-        if self.version < 5 and first & 9 == 0 and end - start < LARGE:
+        if self.version == 5:
+            event.properties = self._block
+            event.expiry_s = self._block_expiry_s
+            event.is_five = True
+        if first & 9 == 0 and not has_alias and end - start < LARGE:
             event.frame = data[start:end]
             event.frame_id_at = id_at
         events.append(event)
 
-    def _take_block(self, data: bytes) -> tuple[bytes, i64]:
-        """The properties that belong to the message, and its expiry."""
+    def _keep_block(self, data: bytes, at: i64) -> None:
+        """Remember the properties just scanned: those of the message, and its expiry."""
         scan = self.terms.scan
+        self._block_expiry_s = scan.expiry_s
+        self._block_at = at
+        self._block_size = 0 if scan.topic_alias else scan.position - at
         if not scan.has_other:
-            return b"", scan.expiry_s
+            self._block = b""
+            return
         if scan.alias_at >= 0:
             block = data[scan.first : scan.alias_at - 1] + data[scan.alias_at + 2 : scan.position]
         else:
             block = data[scan.first : scan.position]
-        if scan.expiry_s >= 0:
-            return split_expiry(block)[1], scan.expiry_s
-        return block, -1
+        self._block = split_expiry(block)[1] if scan.expiry_s >= 0 else block
 
     def _resolve_alias(self, alias: i64, topic: bytes) -> bytes:
         if alias == 0:

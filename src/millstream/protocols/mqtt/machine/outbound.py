@@ -10,7 +10,7 @@ from mypy_extensions import i32, i64, u8
 from millstream.model.message import Message
 from millstream.model.outbox import LARGE, Outbox
 from millstream.protocols.mqtt.wire.encode import encode_packet
-from millstream.protocols.mqtt.wire.frames import append_start, get_frames
+from millstream.protocols.mqtt.wire.frames import append_start, get_frames, make_prefix
 from millstream.protocols.mqtt.wire.packets import Packet
 
 DUP: Final[i64] = 0x08
@@ -52,14 +52,29 @@ class Outbound:
         """Whether runs may pass as they are: no size to check, no alias to use."""
         return self.packet_size_max == 0 and self._alias_max == 0
 
-    def send_publish(self, message: Message, qos: i64, packet_id: i64, flags: i64, prefix: bytes) -> bool:
+    def send_publish(
+        self,
+        message: Message,
+        qos: i64,
+        packet_id: i64,
+        flags: i64,
+        identifiers: tuple[int, ...],
+        now_ns: i64,
+    ) -> bool:
         """False when the packet is larger than the peer takes [MQTT-3.1.2-24]."""
         if len(message.payload) >= LARGE or self._alias_max:
-            return self._send_in_parts(message, qos, packet_id, flags, prefix)
+            return self._send_in_parts(
+                message, qos, packet_id, flags, make_prefix(message, identifiers, now_ns)
+            )
         frames = get_frames(message)
         if self.version == 5:
-            frame = frames.get_five(message, qos, prefix)
-            id_at: i64 = frames.five_id_at
+            own = frames.find_own(message, qos, identifiers, now_ns)
+            if own is not None:
+                frame = own
+                id_at: i64 = frames.own_id_at
+            else:
+                frame = frames.get_five(message, qos, make_prefix(message, identifiers, now_ns))
+                id_at = frames.five_id_at
         else:
             frame = frames.get_four(message, qos)
             id_at = frames.four_id_at

@@ -42,9 +42,12 @@ from millstream.protocols.mqtt.wire.reason_codes import (
     MALFORMED_PACKET,
     PACKET_TOO_LARGE,
     PROTOCOL_ERROR,
+    QUOTA_EXCEEDED,
     SUBACK_FAILURE,
 )
 from millstream.protocols.mqtt.wire.violation import Violation
+
+FILTERS_MAX: Final = 1000  # per packet, unless the caller names another bound
 
 _FLAGGED: Final = (1 << kinds.PUBREL) | (1 << kinds.SUBSCRIBE) | (1 << kinds.UNSUBSCRIBE)
 
@@ -96,7 +99,9 @@ def find_frame_size(buffer: bytes, position: int) -> int:
     return 0
 
 
-def decode_packet(buffer: bytes, first_byte: int, body: int, end: int, version: int) -> Packet:
+def decode_packet(
+    buffer: bytes, first_byte: int, body: int, end: int, version: int, filters_max: int = FILTERS_MAX
+) -> Packet:
     """The packet whose body is `buffer[body:end]`; version 0 means that CONNECT has not come yet."""
     kind = first_byte >> 4
     if version == 0 and kind != kinds.CONNECT:
@@ -107,13 +112,13 @@ def decode_packet(buffer: bytes, first_byte: int, body: int, end: int, version: 
     if kinds.PUBACK <= kind <= kinds.PUBCOMP:
         return decode_answer(buffer, kind, body, end, version)
     if kind == kinds.SUBSCRIBE:
-        return decode_subscribe(buffer, body, end, version)
+        return decode_subscribe(buffer, body, end, version, filters_max)
     if kind == kinds.SUBACK:
-        return decode_suback(buffer, body, end, version)
+        return decode_suback(buffer, body, end, version, filters_max)
     if kind == kinds.UNSUBSCRIBE:
-        return decode_unsubscribe(buffer, body, end, version)
+        return decode_unsubscribe(buffer, body, end, version, filters_max)
     if kind == kinds.UNSUBACK:
-        return decode_unsuback(buffer, body, end, version)
+        return decode_unsuback(buffer, body, end, version, filters_max)
     if kind == kinds.CONNECT:
         return decode_connect(buffer, body, end)
     if kind == kinds.CONNACK:
@@ -180,7 +185,9 @@ def decode_answer(
     return PubComp(packet_id, reason, properties)
 
 
-def decode_subscribe(buffer: bytes, body: int, end: int, version: int) -> Subscribe:
+def decode_subscribe(
+    buffer: bytes, body: int, end: int, version: int, filters_max: int = FILTERS_MAX
+) -> Subscribe:
     packet_id, position = _decode_packet_id(buffer, body, end)
     properties: Properties | None = None
     if version >= 5:
@@ -189,6 +196,7 @@ def decode_subscribe(buffer: bytes, body: int, end: int, version: int) -> Subscr
         raise Violation(PROTOCOL_ERROR, "a SUBSCRIBE must have at least one filter")  # [MQTT-3.8.3-2]
     entries: list[SubscribeEntry] = []
     while position < end:
+        _check_count(len(entries), filters_max)
         filter, position = decode_string(buffer, position, end)
         options, position = decode_byte(buffer, position, end)
         entries.append(_decode_options(filter, options, version))
@@ -214,7 +222,7 @@ def _decode_options(filter: bytes, options: int, version: int) -> SubscribeEntry
     return SubscribeEntry(filter, qos, no_local, options & 0x08 != 0, retain_handling)
 
 
-def decode_suback(buffer: bytes, body: int, end: int, version: int) -> SubAck:
+def decode_suback(buffer: bytes, body: int, end: int, version: int, filters_max: int = FILTERS_MAX) -> SubAck:
     packet_id, position = _decode_packet_id(buffer, body, end)
     properties: Properties | None = None
     if version >= 5:
@@ -223,6 +231,7 @@ def decode_suback(buffer: bytes, body: int, end: int, version: int) -> SubAck:
         raise Violation(PROTOCOL_ERROR, "a SUBACK must have at least one reason")
     reasons: list[int] = []
     while position < end:
+        _check_count(len(reasons), filters_max)
         if version >= 5:
             reason, position = _decode_reason(buffer, position, end, kinds.SUBACK)
         else:
@@ -233,7 +242,9 @@ def decode_suback(buffer: bytes, body: int, end: int, version: int) -> SubAck:
     return SubAck(packet_id, reasons, properties)
 
 
-def decode_unsubscribe(buffer: bytes, body: int, end: int, version: int) -> Unsubscribe:
+def decode_unsubscribe(
+    buffer: bytes, body: int, end: int, version: int, filters_max: int = FILTERS_MAX
+) -> Unsubscribe:
     packet_id, position = _decode_packet_id(buffer, body, end)
     properties: Properties | None = None
     if version >= 5:
@@ -242,12 +253,15 @@ def decode_unsubscribe(buffer: bytes, body: int, end: int, version: int) -> Unsu
         raise Violation(PROTOCOL_ERROR, "an UNSUBSCRIBE must have at least one filter")  # [MQTT-3.10.3-2]
     filters: list[bytes] = []
     while position < end:
+        _check_count(len(filters), filters_max)
         filter, position = decode_string(buffer, position, end)
         filters.append(filter)
     return Unsubscribe(packet_id, filters, properties)
 
 
-def decode_unsuback(buffer: bytes, body: int, end: int, version: int) -> UnsubAck:
+def decode_unsuback(
+    buffer: bytes, body: int, end: int, version: int, filters_max: int = FILTERS_MAX
+) -> UnsubAck:
     packet_id, position = _decode_packet_id(buffer, body, end)
     reasons: list[int] = []
     if version < 5:
@@ -257,6 +271,7 @@ def decode_unsuback(buffer: bytes, body: int, end: int, version: int) -> UnsubAc
     if position >= end:
         raise Violation(PROTOCOL_ERROR, "an UNSUBACK must have at least one reason")
     while position < end:
+        _check_count(len(reasons), filters_max)
         reason, position = _decode_reason(buffer, position, end, kinds.UNSUBACK)
         reasons.append(reason)
     return UnsubAck(packet_id, reasons, properties)
@@ -298,6 +313,11 @@ def _decode_reason(buffer: bytes, position: int, end: int, kind: int) -> tuple[i
     if reason not in ALLOWED_REASONS[kind]:
         raise Violation(PROTOCOL_ERROR, f"0x{reason:02x} is no reason code of {kinds.KIND_NAMES[kind]}")
     return reason, position
+
+
+def _check_count(count: int, filters_max: int) -> None:
+    if count >= filters_max:
+        raise Violation(QUOTA_EXCEEDED, f"a packet may have {filters_max} filters at most")
 
 
 def _check_end(position: int, end: int) -> None:

@@ -59,8 +59,9 @@ def append_head(writer: BytesWriter, first: i64, topic: bytes, rest: i64) -> Non
 @final
 @mypyc_attr(acyclic=True)
 class PublishFrames(Encoding):
-    """Whole frames by QoS, packet id still zero, and where the id goes. `prefix` is the part of the
-    MQTT 5 properties that differs by receiver and time; the frames were made for the last one."""
+    """Whole frames by QoS, packet id still open, and where the id goes. `prefix` is the part of the
+    MQTT 5 properties that differs by receiver and time; the MQTT 5 frames were made for the last one.
+    `own` is the frame as it came from an MQTT 5 publisher: good as it is while its expiry still says the truth."""
 
     def __init__(self) -> None:
         self.four_0: bytes | None = None
@@ -72,6 +73,10 @@ class PublishFrames(Encoding):
         self.four_id_at: i64 = 0
         self.five_id_at: i64 = 0
         self.prefix = b""
+        self.own: bytes | None = None
+        self.own_qos: i64 = 0
+        self.own_id_at: i64 = 0
+        self.own_expiry_s: i64 = -1
 
     def get_four(self, message: Message, qos: i64) -> bytes:
         if qos == 1:
@@ -81,6 +86,13 @@ class PublishFrames(Encoding):
         else:
             frame = self.four_0
         return frame if frame is not None else self._make_four(message, qos)
+
+    def find_own(self, message: Message, qos: i64, identifiers: tuple[int, ...], now_ns: i64) -> bytes | None:
+        if self.own is None or self.own_qos != qos or identifiers:
+            return None
+        if message.expires_ns and message.remaining_s(now_ns) != self.own_expiry_s:
+            return None
+        return self.own
 
     def get_five(self, message: Message, qos: i64, prefix: bytes) -> bytes:
         if prefix != self.prefix:

@@ -32,6 +32,7 @@ from millstream.protocols.mqtt.wire.reason_codes import (
 from millstream.protocols.mqtt.wire.violation import Violation
 
 USER_PROPERTIES_MAX: Final = 64  # per packet, unless the caller names another bound
+SUBSCRIPTION_IDENTIFIERS_MAX: Final = 1000  # per PUBLISH
 
 PAYLOAD_FORMAT_INDICATOR: Final = 0x01
 MESSAGE_EXPIRY_INTERVAL: Final = 0x02
@@ -355,6 +356,8 @@ def _decode_number(properties: Properties, identifier: int, buffer: bytes, posit
         properties.message_expiry_interval, position = decode_four_bytes(buffer, position, end)
     elif identifier == SUBSCRIPTION_IDENTIFIER:
         value, position = decode_varint(buffer, position, end)
+        if len(properties.subscription_identifiers) >= SUBSCRIPTION_IDENTIFIERS_MAX:
+            raise Violation(PROTOCOL_ERROR, "the packet has more subscription identifiers than allowed")
         properties.subscription_identifiers.append(_nonzero(value, "a subscription identifier"))
     elif identifier == SESSION_EXPIRY_INTERVAL:
         properties.session_expiry_interval, position = decode_four_bytes(buffer, position, end)

@@ -48,6 +48,7 @@ class PublishScan:
     """
 
     __slots__ = (
+        "_one",
         "_user_properties_max",
         "alias_at",
         "expiry_at",
@@ -60,6 +61,7 @@ class PublishScan:
     )
 
     def __init__(self, user_properties_max: int = USER_PROPERTIES_MAX) -> None:
+        self._one: i64 = 1
         self._user_properties_max: i64 = user_properties_max
         self.first: i64 = 0
         self.position: i64 = 0
@@ -96,8 +98,7 @@ class PublishScan:
                 raise Violation(
                     MALFORMED_PACKET, f"property 0x{int(identifier):02x} is not allowed in PUBLISH"
                 )
-            one: i64 = 1
-            bit: i64 = one << identifier
+            bit: i64 = self._one << identifier  # a literal would be shifted in 32 bits when compiled
             if seen & bit != 0 and identifier != _SUBSCRIPTION_IDENTIFIER:
                 raise Violation(PROTOCOL_ERROR, f"property 0x{int(identifier):02x} is there twice")
             seen |= bit

@@ -6,7 +6,7 @@ import pytest
 from vectors.mqtt_packets import VECTORS
 from vectors.mqtt_vector import SIZE_MAX, Vector
 
-from millstream.protocols.mqtt.wire.decode import decode_frame, decode_packet
+from millstream.protocols.mqtt.wire.decode import FILTERS_MAX, decode_frame, decode_packet
 from millstream.protocols.mqtt.wire.decode_connect import find_connect_version
 from millstream.protocols.mqtt.wire.packets import PingReq, Publish
 from millstream.protocols.mqtt.wire.violation import Violation
@@ -89,3 +89,22 @@ def test_a_body_is_decoded_from_a_range_of_a_larger_buffer() -> None:
 def test_the_version_of_a_broken_connect_is_found_when_it_says_one(data: bytes, version: int) -> None:
     buffer = b"__" + data + b"\x05\x05\x05"
     assert find_connect_version(buffer, 2, 2 + len(data)) == version
+
+
+@pytest.mark.parametrize(
+    ("first_byte", "head", "item"),
+    [
+        (0x82, b"\x00\x01\x00", b"\x00\x01a\x00"),
+        (0x90, b"\x00\x01\x00", b"\x00"),
+        (0xA2, b"\x00\x01\x00", b"\x00\x01a"),
+        (0xB0, b"\x00\x01\x00", b"\x11"),
+    ],
+    ids=["SUBSCRIBE", "SUBACK", "UNSUBSCRIBE", "UNSUBACK"],
+)
+def test_the_number_of_filters_in_a_packet_is_bounded(first_byte: int, head: bytes, item: bytes) -> None:
+    for count, filters_max in ((FILTERS_MAX, FILTERS_MAX), (3, 3)):
+        fits = head + item * count
+        decode_packet(fits, first_byte, 0, len(fits), 5, filters_max)
+        with pytest.raises(Violation) as caught:
+            decode_packet(fits + item, first_byte, 0, len(fits + item), 5, filters_max)
+        assert caught.value.reason == 0x97

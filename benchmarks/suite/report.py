@@ -9,12 +9,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.brokers import KINDS
-from benchmarks.chart import draw_chart
-from benchmarks.results import FAILED, PASSED, Check, Figure, Summary, rate_ratio
-from benchmarks.scenarios import Scenario
+from benchmarks.suite.brokers import KINDS
+from benchmarks.suite.chart import draw_chart
+from benchmarks.suite.results import FAILED, PASSED, Check, Figure, Summary, rate_ratio
+from benchmarks.suite.scenarios import Scenario
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[2]
 RESULTS = PROJECT / "benchmarks" / "results"
 CHART = PROJECT / "docs" / "images" / "bench-mqtt.png"
 PAGE = PROJECT / "docs" / "benchmarks.md"
@@ -44,6 +44,17 @@ Written by `./dev bench mqtt`; do not edit. Every figure below comes from one ru
 - NATS speaks neither QoS 2 nor MQTT 5 in this version: those cells are empty.
 """
 
+REPEAT = """\
+```
+./dev bench mqtt                                # all of the above, about ten minutes
+./dev bench mqtt --quick                        # one short round
+./dev bench mqtt --scenario q0-1to1 --rounds 5  # one scenario
+./dev bench mqtt --list                         # their names
+./dev bench router                              # cost of matching by number of subscriptions
+./dev bench attack                              # half-open connections and slow consumers
+```
+"""
+
 
 def print_report(
     console: Console,
@@ -53,7 +64,9 @@ def print_report(
     document: dict[str, object],
 ) -> None:
     names = brokers_of(summary)
-    table = Table(title="Deliveries per second, and broker CPU seconds per million deliveries", title_justify="left")
+    table = Table(
+        title="Deliveries per second, and broker CPU seconds per million deliveries", title_justify="left"
+    )
     for column in header(names):
         table.add_column(column, justify="left" if column == "Scenario" else "right")
     for row in rows(scenarios, summary, names):
@@ -69,9 +82,13 @@ def print_report(
             verdicts.add_row(check.scenario, check.claim, check.measured, check.target, verdict)
         console.print(verdicts)
         passed = sum(check.verdict == PASSED for check in checks)
-        console.print(f"{passed} of {len(checks)} promises hold; {document['seconds_taken']} s.", highlight=False)
+        console.print(
+            f"{passed} of {len(checks)} promises hold; {document['seconds_taken']} s.", highlight=False
+        )
     if "millstream" in names and not document["is_millstream_compiled"]:
-        console.print("[yellow]Millstream ran interpreted: build it with ./dev build before judging.[/yellow]")
+        console.print(
+            "[yellow]Millstream ran interpreted: build it with ./dev build before judging.[/yellow]"
+        )
 
 
 def brokers_of(summary: Summary) -> list[str]:
@@ -171,12 +188,11 @@ def write_page(
         raise TypeError("a document of results has a machine and versions")
     measure_ms = document["measure_ms"]
     seconds = measure_ms / 1000 if isinstance(measure_ms, int) else 0.0
-    connections = 10_000
     parts = [
-        METHOD.format(rounds=document["rounds"], seconds=seconds, connections=connections),
+        METHOD.format(rounds=document["rounds"], seconds=seconds, connections=document["idle_connections"]),
         "## Machine and versions\n",
-        f"{machine['cores']} cores, {machine['processor']}, {machine['system']}, Python {machine['python']}. "
-        "The machine is shared: trust ratios and CPU, not rates.\n",
+        f"{machine['cores']} cores, {machine['processor']}, {machine['system']}, Python {machine['python']}.\n",
+        "Trust ratios and CPU more than rates: other programs may have used the machine.\n",
         "\n".join(f"- {KINDS[name].title}: {text}" for name, text in versions.items()) + "\n",
         "## Figures\n",
         markdown_table(header(names), rows(scenarios, summary, names)) + "\n",
@@ -188,12 +204,7 @@ def write_page(
         )
         + "\n",
         "## Repeat it\n",
-        "```\n./dev bench mqtt                                # all of the above, about ten minutes\n"
-        "./dev bench mqtt --quick                        # one short round\n"
-        "./dev bench mqtt --scenario q0-1to1 --rounds 5  # one scenario\n"
-        "./dev bench mqtt --list                         # their names\n"
-        "./dev bench router                              # cost of matching by number of subscriptions\n"
-        "./dev bench attack                              # half-open connections and slow consumers\n```\n",
+        REPEAT,
         "The raw facts of every round are in `benchmarks/results/mqtt.json`.\n",
     ]
     return "\n".join(parts)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.brokers import KINDS, Broker, BrokerFault, Millstream
-from benchmarks.generator import Generator, GeneratorFault, find_generator
-from benchmarks.results import FAILED, Run, Summary, check_all, summarize
-from benchmarks.scenarios import BY_NAME, SCENARIOS, Scenario
+from benchmarks.suite.brokers import KINDS, Broker, BrokerFault, Millstream
+from benchmarks.suite.generator import Generator, GeneratorFault, find_generator
+from benchmarks.suite.results import FAILED, Run, Summary, check_all, summarize
+from benchmarks.suite.scenarios import BY_NAME, SCENARIOS, Scenario
 
 JOB_SLACK_S = 60.0
 IDLE_TIMEOUT_S = 120.0
@@ -44,8 +44,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         description="Measure Millstream against mosquitto and NATS with the same MQTT scenarios.",
         epilog="examples: ./dev bench mqtt --quick | ./dev bench mqtt --scenario q0-1to1 --rounds 5",
     )
-    parser.add_argument("--scenario", action="append", choices=list(BY_NAME), metavar="NAME", help="only this; repeatable")
-    parser.add_argument("--brokers", default=",".join(KINDS), help=f"of {', '.join(KINDS)}; separated by commas")
+    parser.add_argument(
+        "--scenario", action="append", choices=list(BY_NAME), metavar="NAME", help="only this; repeatable"
+    )
+    parser.add_argument(
+        "--brokers", default=",".join(KINDS), help=f"of {', '.join(KINDS)}; separated by commas"
+    )
     parser.add_argument("--rounds", type=int, default=0, help="rounds to take medians of (3; 1 with --quick)")
     parser.add_argument("--quick", action="store_true", help="one short round, in less than three minutes")
     parser.add_argument("--measure-ms", type=int, default=0, help="length of the measured window")
@@ -119,7 +123,9 @@ class Bench:
             if name in scenario.brokers and (round_number == 1 or not scenario.is_idle)
         ]
         busy = [scenario for scenario in pending if not scenario.is_idle]
-        groups = [busy] + [[scenario] for scenario in pending if scenario.is_idle]  # memory needs a fresh process
+        groups = [busy] + [
+            [scenario] for scenario in pending if scenario.is_idle
+        ]  # memory needs a fresh process
         for group in groups:
             if not group:
                 continue
@@ -145,7 +151,9 @@ class Bench:
             "connections": plan.idle_connections,
             **scenario.job,
         }
-        timeout_s = IDLE_TIMEOUT_S if scenario.is_idle else JOB_SLACK_S + (plan.warmup_ms + plan.measure_ms) / 1000
+        timeout_s = (
+            IDLE_TIMEOUT_S if scenario.is_idle else JOB_SLACK_S + (plan.warmup_ms + plan.measure_ms) / 1000
+        )
         try:
             answer = self._generator.run(job, timeout_s)
         except GeneratorFault as fault:
@@ -190,7 +198,9 @@ def describe_run(scenario: Scenario, run: Run) -> str:
 
 def list_scenarios(console: Console) -> int:
     for scenario in SCENARIOS:
-        console.print(f"{scenario.name:16} {scenario.title:40} {', '.join(scenario.brokers)}", highlight=False)
+        console.print(
+            f"{scenario.name:16} {scenario.title:40} {', '.join(scenario.brokers)}", highlight=False
+        )
     return 0
 
 
@@ -204,7 +214,10 @@ def main(arguments: list[str] | None = None) -> int:
     if len(cores) < 2:
         console.print("The benchmark needs two cores: one for the broker, one for the load generator.")
         return 2
-    from benchmarks.report import print_report, write_report  # rich tables and charts are needed only now
+    from benchmarks.suite.report import (
+        print_report,
+        write_report,
+    )  # rich tables and charts are needed only now
 
     console.print("Preparing the load generator ...")
     generator = find_generator(parsed.interpreted)
@@ -215,6 +228,9 @@ def main(arguments: list[str] | None = None) -> int:
     plan = make_plan(parsed)
     bench = Bench(plan, generator, cores, console)
     bench.run()
+    if not bench.runs:
+        console.print("Nothing was measured: no broker could be started.")
+        return 1
     summary = bench.summary()
     checks = check_all(plan.scenarios, summary)
     document: dict[str, object] = {
@@ -225,6 +241,7 @@ def main(arguments: list[str] | None = None) -> int:
         "is_generator_compiled": generator.is_compiled,
         "rounds": plan.rounds,
         "measure_ms": plan.measure_ms,
+        "idle_connections": plan.idle_connections,
         "is_whole": plan.is_whole and not bench.left_out(),
         "seconds_taken": round(time.monotonic() - started),
         "figures": summary.rows(),

@@ -22,7 +22,7 @@ from types import TracebackType
 
 from benchmarks.load.usage import find_family
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
 
@@ -137,7 +137,9 @@ class Broker(ABC):
             if self._process.poll() is not None:
                 raise BrokerFault(f"{self.title} ended while starting: {self.last_words()}")
             if time.monotonic() > deadline:
-                raise BrokerFault(f"{self.title} was not ready within {START_TIMEOUT_S:.0f} s: {self.last_words()}")
+                raise BrokerFault(
+                    f"{self.title} was not ready within {START_TIMEOUT_S:.0f} s: {self.last_words()}"
+                )
             time.sleep(0.05)
 
     def last_words(self) -> str:
@@ -196,13 +198,20 @@ class Nats(Broker):
         program = find_program("nats-server", "nats-server")
         self.port = find_free_port()
         config = self.folder / "nats.conf"
-        config.write_text(
-            NATS_CONFIG.format(core_port=find_free_port(), port=self.port, folder=self.folder)
-        )
+        config.write_text(NATS_CONFIG.format(core_port=find_free_port(), port=self.port, folder=self.folder))
         return [program, "-c", str(config)]
 
     def version(self) -> str:
         return first_line([find_program("nats-server", "nats-server"), "-v"])
+
+
+def find_python_path() -> str:
+    """What the caller set, made absolute; else the compiled build when it is there, else the sources."""
+    chosen = os.environ.get("PYTHONPATH", "")
+    if chosen:
+        return os.pathsep.join(str(Path(part).resolve()) for part in chosen.split(os.pathsep) if part)
+    compiled = PROJECT / "build" / "compiled" / "src"
+    return str(compiled if compiled.is_dir() else PROJECT / "src")
 
 
 class Millstream(Broker):
@@ -223,11 +232,9 @@ class Millstream(Broker):
         ]
 
     def environment(self) -> dict[str, str]:
-        """The build the caller chose; else the compiled one when it is there, else the sources."""
-        environment = dict(os.environ)
-        if "PYTHONPATH" not in environment:
-            compiled = PROJECT / "build" / "compiled" / "src"
-            environment["PYTHONPATH"] = str(compiled if compiled.is_dir() else PROJECT / "src")
+        """The caller's, without settings meant for another broker."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("MILLSTREAM_")}
+        environment["PYTHONPATH"] = find_python_path()
         return environment
 
     def is_ready(self) -> bool:
@@ -269,12 +276,12 @@ def first_line_of_millstream(environment: dict[str, str]) -> str:
     return lines[0] if finished.returncode == 0 and lines else "millstream"
 
 
-def read_port(ports: dict[str, object], key: str) -> int:
-    """The ready file gives a port, or an address with the port last."""
-    found = ports.get(key, 0)
-    if isinstance(found, list) and found:
-        found = found[-1]
-    return found if isinstance(found, int) else 0
+def read_port(ready: dict[str, object], key: str) -> int:
+    """The port of one listener as the ready file gives it; 0 when it is not there."""
+    listeners = ready.get("listeners")
+    listener = listeners.get(key) if isinstance(listeners, dict) else None
+    port = listener.get("port") if isinstance(listener, dict) else None
+    return port if isinstance(port, int) else 0
 
 
 KINDS: dict[str, type[Broker]] = {kind.name: kind for kind in (Millstream, Mosquitto, Nats)}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from statistics import median
 
-from benchmarks.scenarios import Scenario
+from benchmarks.suite.scenarios import Scenario
 
 GENERATOR_BOUND = 0.95
 DISTURBED = 0.10  # part of the window in which other processes held the broker's core
@@ -87,7 +87,9 @@ def summarize(scenario: Scenario, broker: str, runs: Iterable[Run]) -> Figure:
             scenario.name,
             broker,
             rounds=len(good),
-            bytes_per_connection=median(part / count for part, count in zip(growth, connections, strict=True)),
+            bytes_per_connection=median(
+                part / count for part, count in zip(growth, connections, strict=True)
+            ),
             connections_per_s=median(count / time for count, time in zip(connections, seconds, strict=True)),
         )
     deliveries = [max(number(facts, "deliveries"), 1.0) for facts in good]
@@ -204,9 +206,7 @@ def check_self(scenario: Scenario, ours: Figure, summary: Summary) -> list[Check
             Check(scenario.name, claim, f"{found:.2f} x", limit_text, verdict(found <= targets.slowdown_max))
         )
     if not scenario.is_idle:
-        checks.append(
-            Check(scenario.name, "messages lost", str(ours.lost), "0", verdict(ours.lost == 0))
-        )
+        checks.append(Check(scenario.name, "messages lost", str(ours.lost), "0", verdict(ours.lost == 0)))
     return checks
 
 

@@ -13,7 +13,9 @@ class Targets:
     """Promises of the project for one scenario; empty means the figure is shown without a promise."""
 
     rate_times: dict[str, float] = field(default_factory=dict)  # at least so many times the peer's rate
-    cpu_share: dict[str, float] = field(default_factory=dict)  # at most this part of the peer's CPU per delivery
+    cpu_share: dict[str, float] = field(
+        default_factory=dict
+    )  # at most this part of the peer's CPU per delivery
     round_trips_within: str = ""  # p50 and p99 no higher than this peer's
     slowdown_of: str = ""  # another scenario ...
     slowdown_max: float = 0.0  # ... this one may be so many times slower than
@@ -89,7 +91,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario("q0-wakeup", "QoS 0, 50 pairs, one in flight", "pairs", ALL, {"publishers": 50}, WAKEUP_TARGETS),
     Scenario(
-        "q1-wakeup", "QoS 1, 50 pairs, one in flight", "pairs", ALL, {"publishers": 50, "qos": 1}, WAKEUP_TARGETS
+        "q1-wakeup",
+        "QoS 1, 50 pairs, one in flight",
+        "pairs",
+        ALL,
+        {"publishers": 50, "qos": 1},
+        WAKEUP_TARGETS,
     ),
     Scenario("q0-steady", "QoS 0, 1,000 messages/s", "steady", ALL, {}),
     Scenario("q1-steady", "QoS 1, 1,000 messages/s", "steady", ALL, {"qos": 1}),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.brokers import KINDS
-from benchmarks.results import Figure, Summary
-from benchmarks.scenarios import Scenario
+from benchmarks.suite.brokers import KINDS
+from benchmarks.suite.results import Figure, Summary
+from benchmarks.suite.scenarios import Scenario
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {"millstream": "#0072b2", "mosquitto": "#999999", "nats": "#e69f00"}  # told apart without red and green
+COLOURS = {
+    "millstream": "#0072b2",
+    "mosquitto": "#999999",
+    "nats": "#e69f00",
+}  # told apart without red and green
 GROUP_WIDTH = 0.82
 
 
@@ -25,9 +30,7 @@ def cpu_of(figure: Figure) -> float:
     return figure.cpu_us
 
 
-def draw_chart(
-    scenarios: Sequence[Scenario], summary: Summary, names: Sequence[str], path: Path
-) -> bool:
+def draw_chart(scenarios: Sequence[Scenario], summary: Summary, names: Sequence[str], path: Path) -> bool:
     """False when there is nothing to draw, or nothing to draw with."""
     drawn = [scenario for scenario in scenarios if scenario.kind in ("throughput", "pairs")]
     if not drawn or not names:
@@ -80,11 +83,20 @@ def draw_bars(
         )
         axes.bar_label(bars, [describe(figure) for _, figure in found], padding=2, fontsize=7)
     axes.set_xscale("log")
-    axes.margins(x=0.12)
+    set_decades(axes)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def set_decades(axes: Axes) -> None:
+    """Whole powers of ten on the left, and room for the labels on the right."""
+    from matplotlib.patches import Rectangle
+
+    widths = [patch.get_width() for patch in axes.patches if isinstance(patch, Rectangle)]
+    if widths:
+        axes.set_xlim(10 ** math.floor(math.log10(min(widths) / 2)), max(widths) * 4)
 
 
 def describe_rate(figure: Figure) -> str:

@@ -16,11 +16,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-BENCHMARKS = Path(__file__).resolve().parent
+BENCHMARKS = Path(__file__).resolve().parent.parent
 SOURCES = BENCHMARKS / "load"
 CACHE = BENCHMARKS / ".build"
 COMPILE_TIMEOUT_S = 600
-COMPILED = ("frames", "idle", "job", "link", "pairs", "peers", "throughput", "usage")
+COMPILED = ("flood", "frames", "idle", "job", "link", "pairs", "peers", "slow", "throughput", "usage")
 
 # Runs in the cache folder, in a process of its own: setuptools writes where it stands and talks a lot.
 BUILD_SCRIPT = """

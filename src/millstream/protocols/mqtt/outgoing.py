@@ -1,0 +1,114 @@
+"""The outgoing half of an endpoint: what sessions deliver becomes packets, in this client's version and limits."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from mypy_extensions import i64
+
+from millstream.broker.session import Session
+from millstream.model.delivery import Delivery
+from millstream.model.message import Message
+from millstream.model.outbox import Outbox
+from millstream.model.outlet import Run, Target
+from millstream.protocols.endpoint import Endpoint, Link
+from millstream.protocols.mqtt.context import MqttContext
+from millstream.protocols.mqtt.machine.connection import Connection
+from millstream.protocols.mqtt.machine.outbound import DUP, RETAIN
+from millstream.protocols.mqtt.replay import Replay
+from millstream.protocols.mqtt.wire.frames import FrameRun
+
+PUBACK: Final[i64] = 4
+PUBREC: Final[i64] = 5
+PUBREL: Final[i64] = 6
+PUBCOMP: Final[i64] = 7
+REPLAY_SLICE_BYTES: Final = 256 * 1024
+
+
+class Outgoing(Endpoint):
+    def __init__(self, context: MqttContext, link: Link, now_ns: i64) -> None:
+        super().__init__()
+        self._context = context
+        self.link = link
+        self.outbox = Outbox(context.pool, self)
+        self.machine = Connection(context.terms, self.outbox, now_ns)
+        self.session: Session | None = None
+        self._replays: deque[Replay] | None = None
+
+    def _send_answer(self, kind: i64, packet_id: i64, reason: i64) -> None:
+        outbound = self.machine.outbound
+        first: i64 = kind << 4
+        if kind == PUBREL:
+            first |= 2
+        if reason == 0 or self.machine.version < 5:
+            outbound.send_word((first << 24) | 0x020000 | packet_id)
+            return
+        outbound.send_bytes(bytes([int(first), 3]) + int(packet_id).to_bytes(2, "big") + bytes([int(reason)]))
+
+    def transmit_run(self, run: Run, target: Target) -> None:
+        session = self.session
+        assert session is not None
+        machine = self.machine
+        if isinstance(run, FrameRun) and not target.identifiers and machine.outbound.can_take_runs():
+            session.account.counters.messages_sent += run.count
+            machine.outbound.send_frames(run.frames(machine.version))
+            return
+        for message in run.messages():
+            self.transmit_plain(message, False, target.identifiers)
+
+    def transmit_plain(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
+        session = self.session
+        assert session is not None
+        machine = self.machine
+        now_ns = self._context.broker.clock.now_ns
+        if machine.outbound.send_publish(message, 0, 0, RETAIN if retain else 0, identifiers, now_ns):
+            session.account.counters.messages_sent += 1
+        else:
+            session.account.counters.dropped_too_large += 1
+
+    def transmit(self, delivery: Delivery, is_repeat: bool) -> bool:
+        session = self.session
+        assert session is not None
+        machine = self.machine
+        flags: i64 = 0
+        if is_repeat:
+            flags = DUP  # [MQTT-3.3.1-1]
+        if delivery.retain:
+            flags |= RETAIN
+        session.account.counters.messages_sent += 1
+        return machine.outbound.send_publish(
+            delivery.message,
+            delivery.guarantee,
+            delivery.packet_id,
+            flags,
+            delivery.identifiers,
+            self._context.broker.clock.now_ns,
+        )
+
+    def transmit_release(self, packet_id: i64) -> None:
+        self._send_answer(PUBREL, packet_id, 0)
+
+    def unsent_bytes(self) -> i64:
+        return self.link.unsent_bytes() + self.outbox.size_bytes()
+
+    # --------------------------------------------------------------- retained
+
+    def replay(self, replay: Replay) -> None:
+        """Send retained messages bit by bit, as fast as the connection takes them."""
+        if self._replays is None:
+            self._replays = deque()
+        self._replays.append(replay)
+        self._pump_replays()
+
+    def _pump_replays(self) -> None:
+        session = self.session
+        replays = self._replays
+        if replays is None or session is None or self.machine.is_closed():
+            return
+        now_ns = self._context.broker.clock.now_ns
+        while replays and not self.is_blocked and self.outbox.size_bytes() < REPLAY_SLICE_BYTES:
+            if not replays[0].send_next(session, self, now_ns):
+                replays.popleft()
+        if not replays:
+            self._replays = None
