@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tests"))  # the packet tables are the seeds
 sys.path.append(str(ROOT / "src"))  # last: a build that was chosen by the caller goes first
 
 SLOW_MS = 10.0
-INPUT_SIZE_MAX = 8192
+INPUT_SIZE_MAX = 1024  # larger seeds are tried once and not mutated: they would cost all the speed
 MEMORY_MAX_MB = 1024
 INPUT_TIMEOUT_S = 10
 
@@ -45,7 +46,9 @@ def main() -> int:
     if unknown:
         print(f"there is no target {unknown[0]}; choose from: {', '.join(TARGETS)}")
         return 2
-    failed = [name for name in names if not run_target(name, options)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        passed = list(pool.map(lambda name: run_target(name, options), names))
+    failed = [name for name, good in zip(names, passed, strict=True) if not good]
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
@@ -116,6 +119,9 @@ def work(options: argparse.Namespace) -> int:
 
     target = TARGETS[options.worker]
     judge = Judge(target, options.executions)
+    seeds = [seed for seed in dict.fromkeys(target.seeds) if len(seed) <= INPUT_SIZE_MAX]
+    for seed in target.seeds:
+        judge.try_input(seed)
 
     def finish() -> None:
         judge.keep_slowest(options.folder / "slowest")
@@ -123,7 +129,7 @@ def work(options: argparse.Namespace) -> int:
         (options.folder / "result.json").write_text(json.dumps(result))
 
     if options.engine == "random":
-        mutate_blindly(judge.try_input, judge.is_done, target.seeds, options.seed)
+        mutate_blindly(judge.try_input, judge.is_done, seeds, options.seed)
         finish()
         return 0
 
@@ -134,7 +140,7 @@ def work(options: argparse.Namespace) -> int:
             os._exit(0)  # the fuzzing loop has no other way out
 
     corpus = options.folder / "corpus"
-    for number, seed in enumerate(dict.fromkeys(target.seeds)):
+    for number, seed in enumerate(seeds):
         (corpus / f"{number:04d}").write_bytes(seed)
     limits = [f"-max_len={INPUT_SIZE_MAX}", f"-rss_limit_mb={MEMORY_MAX_MB}", f"-timeout={INPUT_TIMEOUT_S}"]
     atheris.Setup([sys.argv[0], str(corpus), f"-seed={options.seed}", *limits], try_one)

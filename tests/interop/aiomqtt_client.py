@@ -6,8 +6,10 @@ import asyncio
 import logging
 
 import aiomqtt
+from aiomqtt.exceptions import MqttConnectError
 from foreign_client import TIMEOUT_S, Address, ForeignClient, Inbox, Options, Properties, RefusedError
 from loop_thread import run_in_loop
+from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.reasoncodes import ReasonCode
@@ -38,7 +40,7 @@ class AiomqttClient(ForeignClient):
         self._logger = logging.Logger(f"aiomqtt.{options.client_id}", logging.DEBUG)
         self._logger.addHandler(_PingWatch(self.inbox))
 
-    def connect(self) -> None:
+    def _open(self) -> None:
         run_in_loop(self._connect())
 
     async def _connect(self) -> None:
@@ -63,7 +65,7 @@ class AiomqttClient(ForeignClient):
             protocol=aiomqtt.ProtocolVersion(options.version),
             will=will,
             clean_session=None if is_5 else options.clean,
-            clean_start=options.clean,
+            clean_start=options.clean if is_5 else MQTT_CLEAN_START_FIRST_ONLY,
             transport="websockets" if self.address.is_websocket else "tcp",
             websocket_path=self.address.path if self.address.is_websocket else None,
             timeout=TIMEOUT_S,
@@ -73,7 +75,7 @@ class AiomqttClient(ForeignClient):
         )
         try:
             await self._client.__aenter__()
-        except aiomqtt.MqttConnectError as refusal:
+        except MqttConnectError as refusal:
             code = refusal.rc.value if isinstance(refusal.rc, ReasonCode) else int(refusal.rc or 0)
             raise RefusedError(code if is_5 else CODES_OF_3_1_1[code]) from None
         self._reader = asyncio.create_task(self._read(self._client))
@@ -136,6 +138,7 @@ class AiomqttClient(ForeignClient):
     def cut(self) -> None:
         assert self._client is not None
         cut_socket(self._client._client)
+        self.inbox.wait_closed()
         run_in_loop(self._leave())
 
     async def _leave(self) -> None:

@@ -114,7 +114,7 @@ class Inbox:
     def __init__(self) -> None:
         self._messages: queue.Queue[Received] = queue.Queue()
         self._pings = threading.Semaphore(0)
-        self._is_closed = threading.Event()
+        self._closed = threading.Event()
         self._close_codes: list[int] = []
 
     def put(self, message: Received) -> None:
@@ -142,11 +142,15 @@ class Inbox:
         self._close_codes.append(code)
 
     def on_closed(self) -> None:
-        self._is_closed.set()
+        self._closed.set()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
 
     def wait_closed(self) -> int | None:
         """The reason in the broker's DISCONNECT, if there was one."""
-        if not self._is_closed.wait(TIMEOUT_S):
+        if not self._closed.wait(TIMEOUT_S):
             raise TimeoutError("the connection stayed open")
         return self._close_codes[0] if self._close_codes else None
 
@@ -162,10 +166,19 @@ class ForeignClient(ABC):
         self.address = address
         self.options = options
         self.inbox = Inbox()
+        self.is_joined = False
+
+    def connect(self) -> bool | None:
+        """Whether a session was present, or None if this client does not tell.
+
+        Raises RefusedError, or ConnectionError when the connection ends without an answer.
+        """
+        session_present = self._open()
+        self.is_joined = True
+        return session_present
 
     @abstractmethod
-    def connect(self) -> bool | None:
-        """Whether a session was present, or None if this client does not tell. Raises RefusedError."""
+    def _open(self) -> bool | None: ...
 
     @abstractmethod
     def subscribe(

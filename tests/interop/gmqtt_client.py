@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from typing import Any
 
 import gmqtt
@@ -58,7 +59,7 @@ class _PingWatch(logging.Handler):
         self._inbox = inbox
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "PINGRESP" in record.getMessage().upper() or "cmd: 0xd0" in record.getMessage():
+        if "] PINGRESP cmd:" in record.getMessage():
             self._inbox.on_ping_answered()
 
 
@@ -73,7 +74,7 @@ class GmqttClient(ForeignClient):
         self._answers: dict[int, asyncio.Future[int]] = {}
         self._client: gmqtt.Client | None = None
 
-    def connect(self) -> bool:
+    def _open(self) -> bool:
         run_in_loop(self._connect())
         return self._session_present
 
@@ -108,14 +109,24 @@ class GmqttClient(ForeignClient):
         self._client.on_unsubscribe = self._on_unsubscribe
         if options.username is not None:
             self._client.set_auth_credentials(options.username, options.password)
-        try:
-            await self._client.connect(
+        self._lost = asyncio.Event()
+        connecting = asyncio.create_task(
+            self._client.connect(
                 self.address.host,
                 self.address.port,
                 ssl=self.address.tls_context(options.certificate) or False,
                 keepalive=options.keep_alive_s,
                 version=options.version,
             )
+        )
+        losing = asyncio.create_task(self._lost.wait())
+        await asyncio.wait((connecting, losing), return_when=asyncio.FIRST_COMPLETED)
+        losing.cancel()
+        if not connecting.done():  # it would wait for CONNACK for ever
+            connecting.cancel()
+            raise ConnectionError("closed before CONNACK")
+        try:
+            connecting.result()
         except MQTTConnectError as refusal:
             raise RefusedError(refusal._code) from None
 
@@ -170,7 +181,10 @@ class GmqttClient(ForeignClient):
 
     def disconnect(self) -> None:
         assert self._client is not None
-        run_in_loop(self._client.disconnect())
+        try:
+            run_in_loop(self._client.disconnect())
+        except ssl.SSLError:
+            pass  # data of the broker crossed the end of the TLS session; gmqtt does not expect that
 
     def cut(self) -> None:
         run_in_loop(self._cut())
@@ -192,6 +206,7 @@ class GmqttClient(ForeignClient):
     def _on_disconnect(self, client: gmqtt.Client, packet: object, error: object = None) -> None:
         if isinstance(packet, bytes) and packet:
             self.inbox.on_disconnect_code(packet[0])
+        self._lost.set()
         self.inbox.on_closed()
 
     def _on_subscribe(

@@ -110,7 +110,7 @@ class PahoClient(ForeignClient):
         self._client.on_message = self._on_message
         self._client.on_log = self._on_log
 
-    def connect(self) -> bool:
+    def _open(self) -> bool:
         clean_start = {"clean_start": self.options.clean} if self.options.version == 5 else {}
         self._client.connect(
             self.address.host,
@@ -121,8 +121,12 @@ class PahoClient(ForeignClient):
         )
         self._client.loop_start()
         with self._answered:
-            assert self._answered.wait_for(lambda: self._connack is not None, TIMEOUT_S), "no CONNACK came"
-        assert self._connack is not None
+            done = self._answered.wait_for(
+                lambda: self._connack is not None or self.inbox.is_closed, TIMEOUT_S
+            )
+        if self._connack is None:
+            self._client.loop_stop()
+            raise ConnectionError("closed before CONNACK" if done else "no CONNACK came")
         session_present, code = self._connack
         if code:
             self._client.loop_stop()
@@ -199,7 +203,9 @@ class PahoClient(ForeignClient):
     ) -> None:
         if flags.is_disconnect_packet_from_server:
             self.inbox.on_disconnect_code(reason.value)
-        self.inbox.on_closed()
+        with self._answered:
+            self.inbox.on_closed()
+            self._answered.notify_all()
 
     def _on_subscribe(
         self, client: Client, data: Any, packet_id: int, reasons: list[ReasonCode], properties: Any

@@ -201,7 +201,7 @@ def packets_of(version: int) -> st.SearchStrategy[tuple[int, Packet]]:
         subscribes(version),
         rest(version),
     )
-    return st.tuples(st.just(version), kinds_of_packets)
+    return kinds_of_packets.map(lambda packet: (0 if isinstance(packet, Connect) else version, packet))
 
 
 packets = versions.flatmap(packets_of)

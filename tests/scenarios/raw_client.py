@@ -11,6 +11,8 @@ import os
 import socket
 from types import TracebackType
 
+import pytest
+
 from millstream.protocols.mqtt.wire.decode import decode_frame
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import (
@@ -38,6 +40,9 @@ from millstream.protocols.mqtt.wire.properties import Properties
 TIMEOUT_S = 15.0  # a bound for what must come; nothing waits this long unless the broker is broken
 SIZE_MAX = 268_435_460
 NEVER = 0xFFFF_FFFF
+
+EVERY_VERSION = pytest.mark.parametrize("version", [3, 4, 5], ids=["3.1", "3.1.1", "5.0"])
+BOTH_VERSIONS = pytest.mark.parametrize("version", [4, 5], ids=["3.1.1", "5.0"])
 
 _numbers = itertools.count(1)
 
@@ -346,3 +351,60 @@ class RawClient:
     def continue_authentication(self, method: bytes, data: bytes, reason: int = 0x18) -> Packet:
         self.send(Auth(reason, props(authentication_method=method, authentication_data=data)))
         return self.receive()
+
+
+class Clients:
+    """The clients of one test on one broker; all are closed with it."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._opened: list[RawClient] = []
+
+    def __enter__(self) -> Clients:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for client in self._opened:
+            client.close()
+
+    def new(self, version: int = 5, timeout_s: float = TIMEOUT_S) -> RawClient:
+        """A connection on which nothing has been sent."""
+        client = RawClient(self._port, version, timeout_s)
+        self._opened.append(client)
+        return client
+
+    def open(
+        self,
+        version: int = 5,
+        client_id: str | None = None,
+        *,
+        clean: bool = True,
+        keep_alive_s: int = 0,
+        username: str | None = None,
+        password: bytes | None = None,
+        will: Will | None = None,
+        properties: Properties | None = None,
+        expiry_s: int | None = None,
+    ) -> RawClient:
+        """A client that the broker has accepted."""
+        client = self.new(version)
+        client.connect(
+            client_id,
+            clean=clean,
+            keep_alive_s=keep_alive_s,
+            username=username,
+            password=password,
+            will=will,
+            properties=properties,
+            expiry_s=expiry_s,
+        )
+        return client
+
+    def resume(self, version: int, client_id: str, expiry_s: int = NEVER) -> RawClient:
+        """A client that comes back to its session, or begins one that outlives its connection."""
+        return self.open(version, client_id, clean=False, expiry_s=expiry_s)

@@ -141,6 +141,8 @@ CONNECTS = [
         frame(0x10, MQTT4, b"\x02\x00\x00", text(b"\xef\xbb\xbfa")),
         Connect(4, "\ufeffa", True, 0),
     ),
+    bad("CONNECT again", 4, frame(0x10, MQTT4, b"\x02\x00\x00", ID), PROTOCOL),
+    bad("CONNECT again in MQTT 5, and not whole", 5, frame(0x10, b"\x00\x04MQTX\x05"), PROTOCOL),
     bad("CONNECT with an unknown name", 0, frame(0x10, b"\x00\x04MQTX\x04\x02\x00\x00", ID), VERSION),
     bad("CONNECT with a name in lower case", 0, frame(0x10, b"\x00\x04mqtt\x04\x02\x00\x00", ID), VERSION),
     bad("CONNECT with an empty name", 0, frame(0x10, b"\x00\x00\x04\x02\x00\x00", ID), VERSION),

@@ -45,6 +45,7 @@ class Serving:
         assert self.process.stdout is not None
         self.lines = [self.process.stdout.readline().strip() for _ in range(2)]
         self.urls = dict(line.split(" ", 1) for line in self.lines)
+        self.wait_event("ready")
 
     def wait_event(self, event: str) -> dict[str, object]:
         assert self.process.stderr is not None
@@ -68,7 +69,6 @@ def run(*arguments: str, text: str | None = None) -> Result:
 
 
 def test_serve_prints_its_addresses_and_writes_them_to_the_ready_file(serving: Serving) -> None:
-    serving.wait_event("ready")
     listeners = json.loads((serving.directory / "ready.json").read_text())["listeners"]
     assert serving.lines == [
         f"mqtt mqtt://127.0.0.1:{listeners['mqtt']['port']}",
@@ -180,6 +180,8 @@ def test_sighup_reads_the_configuration_again_and_tells_what_needs_a_restart(ser
     assert "nonsense is not a known key" in str(serving.wait_event("config_not_reloaded")["reason"])
     assert run("pub", "still", "there", "-q", "1", "--url", serving.urls["mqtt"]).exit_code == 0
     file.write_text(before)
+    serving.process.send_signal(signal.SIGHUP)
+    assert serving.wait_event("config_reloaded")["applied"] == ["log.level"]
 
 
 def test_nobody_there_ends_with_code_3() -> None:
@@ -244,13 +246,13 @@ def test_tls_is_verified() -> None:
 def test_the_password_comes_from_the_environment_or_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("MILLSTREAM_PASSWORD", "one")
+    monkeypatch.setenv("MILLSTREAM_PASSWORD", "CANARY")
     (tmp_path / "p").write_text("two\n")
     assert find_target("h", None, None, MqttVersion.FIVE).password is None
-    assert find_target("h", "alice", None, MqttVersion.FIVE).password == b"one"
+    assert find_target("h", "alice", None, MqttVersion.FIVE).password == b"CANARY"
     assert find_target("alice@h", None, None, MqttVersion.FIVE).username == "alice"
     assert find_target("h", "alice", tmp_path / "p", MqttVersion.FIVE).password == b"two"
-    assert "one" not in repr(find_target("h", "alice", None, MqttVersion.FIVE))
+    assert "CANARY" not in repr(find_target("h", "alice", None, MqttVersion.FIVE))
 
 
 def test_no_options_make_no_properties() -> None:

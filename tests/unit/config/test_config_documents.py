@@ -82,11 +82,26 @@ def test_a_file_that_cannot_be_parsed_is_refused_with_the_line(
         ("a.yaml", "a: !!python/object/apply:os.getcwd []\nb: !x 1\n"),
         ("a.yaml", "a: &x [*x]\n"),
         ("a.yaml", "a: 1\n---\nb: 2\n"),
-        ("a.yaml", "{" * 5000),
+        ("a.yaml", "{" * 2000),
         ("a.json", "[" * 100_000),
         ("a.yaml", "a: " + "{b: " * 50 + "1" + "}" * 50),
     ],
-    ids=str,
+    ids=[
+        "unknown suffix",
+        "no suffix",
+        "not UTF-8",
+        "a list",
+        "a text",
+        "a JSON list",
+        "too large",
+        "a key that is a list",
+        "a foreign tag",
+        "a list in itself",
+        "two documents",
+        "open braces",
+        "deep JSON",
+        "deep YAML",
+    ],
 )
 def test_what_is_no_configuration_is_refused_without_a_traceback(
     tmp_path: Path, name: str, text: str | bytes

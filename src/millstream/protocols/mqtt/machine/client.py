@@ -71,6 +71,9 @@ WINDOW_BEFORE_5: Final = 20  # 3.1.1 servers cannot say theirs; more than the us
 SECOND_NS: Final = 1_000_000_000
 
 
+_HANDSHAKE_BYTES: Final = b"\x20\xf0"  # CONNACK or AUTH: tells another protocol apart at its first byte
+
+
 class State(IntEnum):
     CONNECTING = 0
     OPEN = 1
@@ -139,6 +142,8 @@ class Client:
         buffer = b"".join(self._unread)
         position = 0
         try:
+            if self.state is CONNECTING and buffer and buffer[0] not in _HANDSHAKE_BYTES:
+                raise Violation(PROTOCOL_ERROR, "the server does not speak MQTT")
             while not self.is_closed():
                 packet, position = decode_frame(buffer, position, self.version, self._packet_size_max)
                 if packet is None:

@@ -102,10 +102,13 @@ def find_frame_size(buffer: bytes, position: int) -> int:
 def decode_packet(
     buffer: bytes, first_byte: int, body: int, end: int, version: int, filters_max: int = FILTERS_MAX
 ) -> Packet:
-    """The packet whose body is `buffer[body:end]`; version 0 means that CONNECT has not come yet."""
+    """The packet whose body is `buffer[body:end]`.
+
+    Version 0 means that CONNECT has not come yet: nothing else may come then, and CONNECT at no other time.
+    """
     kind = first_byte >> 4
-    if version == 0 and kind != kinds.CONNECT:
-        raise Violation(PROTOCOL_ERROR, "the first packet must be CONNECT")  # [MQTT-3.1.0-1]
+    if (version == 0) != (kind == kinds.CONNECT):  # [MQTT-3.1.0-1, MQTT-3.1.0-2]
+        raise Violation(PROTOCOL_ERROR, "CONNECT must come first and only once")
     if kind == kinds.PUBLISH:
         return decode_publish(buffer, first_byte, body, end, version)
     check_flags(first_byte, version)
