@@ -128,7 +128,12 @@ def check_slow(qos: int, rounds: list[Facts]) -> list[Check]:
     missing = int(sum(facts["expected_total"] - facts["delivered_total"] for facts in rounds))
     measured = f"{after:,.0f} us (settled {settled:,.0f} us)"
     target = f"<= {before * 1.2:,.0f} us (before {before:,.0f} us)"
+    dropped = median(facts["stopped_missed"] for facts in rounds)
+    closed = median(facts["stopped_closed"] for facts in rounds)
+    is_held = dropped > 0 or closed > 0 or growth > 1
+    held = f"{dropped:,.0f} dropped or late for the stopped, {closed:.0f} closed"
     return [
+        Check(name, "the stopped ones filled their queues", held, "some, or memory grew", verdict(is_held)),
         Check(name, "memory growth", f"{growth:.1f} MiB", f"<= {cap:.0f} MiB", verdict(growth <= cap)),
         Check(name, "p99 of the others", measured, target, verdict(after <= before * 1.2)),
         Check(name, "messages the others missed", str(missing), "0", verdict(missing == 0)),

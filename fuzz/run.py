@@ -121,7 +121,8 @@ def work(options: argparse.Namespace) -> int:
     judge = Judge(target, options.executions)
     seeds = [seed for seed in dict.fromkeys(target.seeds) if len(seed) <= INPUT_SIZE_MAX]
     for seed in target.seeds:
-        judge.try_input(seed)
+        if not judge.is_done():
+            judge.try_input(seed)
 
     def finish() -> None:
         judge.keep_slowest(options.folder / "slowest")

@@ -125,7 +125,8 @@ def check_client(data: bytes, client: object) -> None:
         sent = b"".join(client.data_to_send())
         position = 0
         while position < len(sent):
-            packet, position = decode_frame(sent, position, client.version, SIZE_MAX)
+            version = client.version if position else 0  # CONNECT is the first
+            packet, position = decode_frame(sent, position, version, SIZE_MAX)
             expect(packet is not None, "what is sent is whole")
 
 

@@ -29,6 +29,7 @@ SMALL_BUFFER_BYTES: Final = 4096  # of the subscribers that stopped: their kerne
 READ_BYTES: Final = 1024 * 1024
 MILLISECOND: Final = 1_000_000
 RSS_INTERVAL_NS: Final = 100 * MILLISECOND
+WAKE_NS: Final = 2000 * MILLISECOND
 
 
 class Reader:
@@ -100,6 +101,7 @@ class SlowConsumers:
         first = self._stream(publisher, job.measure_ms)
         settled = self._stream(publisher, job.measure_ms)
         result.rss_after_bytes = self._rss_max
+        self._wake(doomed, result)
         result.seconds = job.measure_ms / 1000
         result.deliveries = len(before)
         result.published_total = self._sent
@@ -125,6 +127,24 @@ class SlowConsumers:
             self._readers[connection.fileno()] = reader
             self._poll.register(connection.fileno(), select.EPOLLIN)
         return doomed
+
+    def _wake(self, doomed: list[Reader], result: Result) -> None:
+        """Let the stopped ones read what is left for them: what they missed was dropped by the broker's policy."""
+        closed = 0
+        for reader in doomed:
+            reader.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_BYTES)
+        deadline_ns = perf_counter_ns() + WAKE_NS
+        waiting = list(doomed)
+        while waiting and perf_counter_ns() < deadline_ns:
+            for reader in list(waiting):
+                try:
+                    reader.take(self._buffer, self._view, self._id_offset)
+                except (FrameFault, OSError):
+                    closed += 1
+                    waiting.remove(reader)
+        received = sum([reader.received for reader in doomed])
+        result.findings["stopped_missed"] = float(self._sent * len(doomed) - received)
+        result.findings["stopped_closed"] = float(closed)
 
     def _stream(self, publisher: socket.socket, duration_ms: int) -> list[int]:
         """Publish at the fixed rate for a while and wait for the rest; the round trips of the readers."""

@@ -260,7 +260,8 @@ class Millstream(Broker):
 
     def version(self) -> str:
         line = first_line_of_millstream(self.environment())
-        return f"{line}, {'compiled' if self.is_compiled() else 'interpreted'}"
+        kind = "compiled" if self.is_compiled() else "interpreted"
+        return line if kind in line else f"{line}, {kind}"
 
 
 def first_line_of_millstream(environment: dict[str, str]) -> str:

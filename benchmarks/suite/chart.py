@@ -100,11 +100,11 @@ def set_decades(axes: Axes) -> None:
 
 
 def describe_rate(figure: Figure) -> str:
-    bound = "≥ " if figure.is_generator_bound else ""
+    bound = "≥ " if figure.is_lower_bound else ""
     if figure.rate >= 1e6:
         return f"{bound}{figure.rate / 1e6:.1f} M"
     return f"{bound}{figure.rate / 1e3:.0f} k"
 
 
 def describe_cpu(figure: Figure) -> str:
-    return f"{figure.cpu_us:.2f}"
+    return f"{figure.cpu_us:.2g}" if figure.cpu_us < 10 else f"{figure.cpu_us:.0f}"

@@ -86,7 +86,8 @@ class AiomqttClient(ForeignClient):
                 self.inbox.put(received_from(message))
         except aiomqtt.MqttError as lost:
             cause = lost.__cause__
-            if isinstance(cause, aiomqtt.MqttCodeError) and isinstance(cause.rc, ReasonCode):
+            has_reason = self.options.version == 5  # for MQTT 3.1.1 paho makes one up
+            if has_reason and isinstance(cause, aiomqtt.MqttCodeError) and isinstance(cause.rc, ReasonCode):
                 self.inbox.on_disconnect_code(cause.rc.value)
         finally:
             self.inbox.on_closed()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from links import Link
 
 PASSWORDS = {"alice": "wonder land", "bob": "b/u+i#l:d"}
+GUESSED_AT = ("paho", "aiomqtt", "gmqtt", "mqttjs")  # a name with ten wrong passwords is shut out for a minute
 ACL = """
 rules:
   - allow: all
@@ -87,7 +88,7 @@ def stranger_certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificat
 @pytest.fixture(scope="session")
 def password_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("users") / "users.txt"
-    for user, password in PASSWORDS.items():
+    for user, password in {**PASSWORDS, **dict.fromkeys(GUESSED_AT, "right")}.items():
         subprocess.run(
             [sys.executable, "-m", "millstream", "user", "add", user, "-f", str(file), "--password-stdin"],
             input=password,

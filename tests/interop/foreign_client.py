@@ -130,6 +130,13 @@ class Inbox:
                 raise TimeoutError(f"{len(taken)} of {count} messages came: {taken[-3:]}") from None
         return taken
 
+    def take_waiting(self) -> list[Received]:
+        """Those that came and were not taken yet."""
+        taken: list[Received] = []
+        while not self._messages.empty():
+            taken.append(self._messages.get_nowait())
+        return taken
+
     def on_ping_answered(self) -> None:
         self._pings.release()
 

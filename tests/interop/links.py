@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from aiomqtt_client import AiomqttClient
@@ -48,6 +48,11 @@ def links(
         if transport in kind.transports
         for version in versions
     ]
+
+
+def runnable(parameters: list[ParameterSet]) -> list[Link]:
+    """Those that are not skipped, for a test that takes all at once."""
+    return [cast(Link, parameter.values[0]) for parameter in parameters if not parameter.marks]
 
 
 EVERY_LINK = links()

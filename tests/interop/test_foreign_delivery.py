@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from foreign_client import Received, Will
-from links import EACH_CLIENT, EVERY_LINK, PAIRS, Link, links
+from links import EACH_CLIENT, EVERY_LINK, PAIRS, Link, links, runnable
 
 if TYPE_CHECKING:
     from conftest import Guests
@@ -174,7 +174,7 @@ def test_a_shared_subscription_gives_each_message_to_one_member(
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_share_group_takes_members_of_every_make(guests: Guests, topic: str, version: int) -> None:
-    members = [guests.join(one.values[0]) for one in links(["tcp"], [version]) if not one.marks]
+    members = [guests.join(link) for link in runnable(links(["tcp"], [version]))]
     for member in members:
         member.subscribe(f"$share/mixed/{topic}", 1)
         member.subscribe(f"{topic}/end", 1)

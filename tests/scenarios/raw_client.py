@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+from collections import deque
 from types import TracebackType
 
 import pytest
@@ -37,7 +38,7 @@ from millstream.protocols.mqtt.wire.packets import (
 )
 from millstream.protocols.mqtt.wire.properties import Properties
 
-TIMEOUT_S = 15.0  # a bound for what must come; nothing waits this long unless the broker is broken
+TIMEOUT_S = 10.0  # a bound for what must come; nothing waits this long unless the broker is broken
 SIZE_MAX = 268_435_460
 NEVER = 0xFFFF_FFFF
 
@@ -96,6 +97,7 @@ class RawClient:
         self.version = version
         self._socket = self._open(port, timeout_s)
         self._unread = b""
+        self._set_aside: deque[Packet] = deque()
         self._packet_ids = itertools.count(1)
 
     def _open(self, port: int, timeout_s: float) -> socket.socket:
@@ -151,6 +153,11 @@ class RawClient:
         return data
 
     def receive(self) -> Packet:
+        if self._set_aside:
+            return self._set_aside.popleft()
+        return self._receive_next()
+
+    def _receive_next(self) -> Packet:
         while True:
             packet, end = decode_frame(self._unread, 0, self.version, SIZE_MAX)
             if packet is not None:
@@ -176,6 +183,14 @@ class RawClient:
             assert found in left, f"expected one of {left!r}, the broker sent {found!r}"
             left.remove(found)
 
+    def expect_among(self, wanted: Packet) -> None:
+        """This packet comes; those that come before it are kept for the next `receive`."""
+        while True:
+            found = self._receive_next()
+            if found == wanted:
+                return
+            self._set_aside.append(found)
+
     def expect_nothing(self) -> None:
         """The broker has sent nothing that this client has not seen yet."""
         self.send(PingReq())
@@ -185,6 +200,7 @@ class RawClient:
         """Nothing more comes, and the broker ends the connection."""
         while self._read_more():
             pass
+        assert not self._set_aside, f"before closing, the broker sent {self._set_aside!r}"
         assert self._unread == b"", f"before closing, the broker sent {self._unread!r}"
 
     def wait_closed(self) -> None:
@@ -263,6 +279,17 @@ class RawClient:
         self.expect_closed()
         return answer
 
+    def expect_no_welcome(self, *reasons: int) -> None:
+        """The end, after at most a CONNACK with one of these reasons: the broker need not answer."""
+        try:
+            answer = self.receive()
+        except ConnectionEnded:
+            return
+        assert isinstance(answer, ConnAck), f"expected a CONNACK, the broker sent {answer!r}"
+        assert self.version == 5, f"before MQTT 5 there is no code for this, the broker sent {answer!r}"
+        assert answer.reason in reasons, f"the broker sent {answer!r}"
+        self.expect_closed()
+
     def subscribe(
         self,
         filter: bytes,
@@ -339,7 +366,7 @@ class RawClient:
             self.send(PubAck(publish.packet_id))
         elif publish.qos == 2:
             self.send(PubRec(publish.packet_id))
-            self.expect(PubRel(publish.packet_id))
+            self.expect_among(PubRel(publish.packet_id))
             self.send(PubComp(publish.packet_id))
 
     def disconnect(self, reason: int = 0, properties: Properties | None = None) -> None:

@@ -29,6 +29,7 @@ from millstream.runtime.entropy import SystemEntropy
 from millstream.runtime.gate import Gate
 from millstream.runtime.listeners import ListenFault, address_of, listen, make_tls_context
 from millstream.runtime.log_observer import LogObserver
+from millstream.runtime.memory import keep_freed_memory
 from millstream.runtime.verifier import Verifier
 from millstream.runtime.wakeup import LoopWakeup
 from millstream.runtime.websocket import WebSocketOptions
@@ -166,6 +167,7 @@ class Millstream:
 
 def serve(config: Config, on_ready: Callable[[dict[str, tuple[str, int]]], None]) -> int:
     """Run until SIGINT or SIGTERM. Gives the exit code."""
+    keep_freed_memory()
     try:
         import uvloop
 

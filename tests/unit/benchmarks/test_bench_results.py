@@ -80,6 +80,14 @@ def test_a_peer_bound_by_the_generator_is_no_base_for_a_ratio() -> None:
     assert check.verdict == REFUSED
 
 
+def test_a_disturbed_peer_is_no_base_for_a_ratio() -> None:
+    run = make_run(1e6, broker="nats")
+    run.facts["broker_wait_s"] = 0.5
+    theirs = summarize(ONE_TO_ONE, "nats", [run])
+    assert theirs.is_disturbed
+    assert check_rates(make_figure("millstream", 9e6), theirs).verdict == REFUSED
+
+
 def test_a_rate_below_its_target_fails() -> None:
     assert check_rates(make_figure("millstream", 5e6), make_figure("nats", 1e6)).verdict == FAILED
 

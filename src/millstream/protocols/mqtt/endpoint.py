@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from millstream.broker.line import Ending
 from millstream.broker.session import Session
 from millstream.model.delivery import RECEIVED, SENT
-from millstream.model.topic import find_topic_fault
+from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.protocols.endpoint import Link
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.handshake import SCRAM, Handshake, window_of
@@ -27,6 +27,7 @@ from millstream.protocols.mqtt.machine.events import (
     ConnectReceived,
     DisconnectReceived,
     Event,
+    PingReceived,
     PublishReceived,
     RunReceived,
     SubscribeReceived,
@@ -131,6 +132,8 @@ class MqttEndpoint(Outgoing):
         run: RunReceived | None = None
         run_route: Route | None = None
         for event in events:
+            if self._is_closing:  # something before it ended the connection
+                break
             if isinstance(event, RunReceived):
                 route = self._find_route(event.topic)
                 if route is None:
@@ -163,7 +166,9 @@ class MqttEndpoint(Outgoing):
 
     def _on_control(self, event: Event) -> None:
         now_ns = self._context.broker.clock.now_ns
-        if isinstance(event, Closed):
+        if isinstance(event, PingReceived):
+            self.machine.answer_ping()
+        elif isinstance(event, Closed):
             self._on_closed(event)
         elif isinstance(event, ConnectReceived):
             self.handshake = Handshake(self._context, self, event.packet)
@@ -235,6 +240,7 @@ class MqttEndpoint(Outgoing):
         context = self._context
         session = self.session
         self.handshake = None
+        self.machine.send_farewell()
         if session is not None:
             if event.reason in (code.MALFORMED_PACKET, code.PROTOCOL_ERROR):
                 session.account.counters.protocol_errors += 1
@@ -292,7 +298,9 @@ class MqttEndpoint(Outgoing):
         limits = self._context.limits
         fault = find_topic_fault(topic, limits.topic_length_max, limits.topic_levels_max)
         if fault is not None:
-            self.handle(self.machine.end(code.TOPIC_NAME_INVALID, fault, None))
+            malformed = find_utf8_fault(topic) is not None  # [MQTT-1.5.4-1, MQTT-1.5.4-2]
+            reason = code.MALFORMED_PACKET if malformed else code.TOPIC_NAME_INVALID
+            self.handle(self.machine.end(reason, fault, None))
             return None
         account = session.account
         if topic.startswith(SYSTEM_PREFIX) or not account.authorizer.can_publish(
@@ -303,14 +311,14 @@ class MqttEndpoint(Outgoing):
 
     def _on_denied(self, topic: bytes, count: i64) -> None:
         session = self.session
-        if session is None or self.machine.is_closed():
+        if session is None or self._is_closing:
             return
         session.account.counters.publishes_denied += count
         self._context.observer.denied(session.key.client_id, session.principal.name, "publish", topic)
 
     def _publish_run(self, event: RunReceived, route: Route) -> None:
         session = self.session
-        if session is None or (self.machine.is_closed() and self._is_closing and session.line is not self):
+        if session is None:
             return
         context = self._context
         account = session.account
@@ -326,7 +334,7 @@ class MqttEndpoint(Outgoing):
 
     def _on_publish(self, event: PublishReceived) -> None:
         session = self.session
-        if session is None or self.machine.is_closed():
+        if session is None:
             return
         context = self._context
         qos: i64 = event.qos
@@ -340,7 +348,7 @@ class MqttEndpoint(Outgoing):
         route = self._find_route(event.topic)
         if route is None:
             self._on_denied(event.topic, 1)
-            if qos and not self.machine.is_closed():
+            if qos and not self._is_closing:
                 self._answer(PUBACK if qos == 1 else PUBREC, packet_id, code.NOT_AUTHORIZED)
             return
         message = to_message(event, session.key.client_id, context.broker.clock.now_ns)

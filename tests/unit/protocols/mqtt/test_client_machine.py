@@ -48,7 +48,8 @@ def sent(client: Client) -> list[Packet]:
     packets: list[Packet] = []
     position = 0
     while position < len(data):
-        packet, position = decode_frame(data, position, client.version, 1 << 28)
+        version = 0 if data[position] == 0x10 else client.version
+        packet, position = decode_frame(data, position, version, 1 << 28)
         assert packet is not None
         packets.append(packet)
     return packets

@@ -70,6 +70,7 @@ class Connection(Inbound):
         self.outbound = Outbound(outbox)
         self._alive_ns: i64 = now_ns
         self._grace_ns: i64 = terms.handshake_ns
+        self._farewell: Packet | None = None
 
     # ------------------------------------------------------------------ input
 
@@ -155,10 +156,17 @@ class Connection(Inbound):
             if self.outbound.with_problem_information:
                 properties.reason_string = text.encode()
             properties.server_reference = server_reference
-            self.outbound.send_packet(Disconnect(reason, properties))
+            self._farewell = Disconnect(reason, properties)
         elif self.state is not OPEN:
             self._refuse_connect(reason, text)
         self._close(reason, text, events)
+
+    def send_farewell(self) -> None:
+        """The last packet, once everything that came before the end has been answered."""
+        farewell = self._farewell
+        if farewell is not None:
+            self._farewell = None
+            self.outbound.send_packet(farewell)
 
     def _refuse_connect(self, reason: int, text: str) -> None:
         if reason == UNSUPPORTED_PROTOCOL_VERSION:
@@ -178,7 +186,7 @@ class Connection(Inbound):
 
     # ---------------------------------------------------------------- packets
 
-    def _on_ping(self) -> None:
+    def answer_ping(self) -> None:
         self.outbound.send_bytes(PINGRESP)
 
     def _on_control(self, packet: Packet, now_ns: i64, events: list[Event]) -> None:

@@ -66,6 +66,11 @@ class AnswerReceived(Event):
 
 
 @final
+class PingReceived(Event):
+    """It has nothing to tell apart: one instance serves all."""
+
+
+@final
 class SubscribeReceived(Event):
     def __init__(self, packet: Subscribe) -> None:
         self.packet = packet

@@ -18,7 +18,13 @@ from typing import Final
 from mypy_extensions import i64
 
 from millstream.model.outbox import LARGE
-from millstream.protocols.mqtt.machine.events import AnswerReceived, Event, PublishReceived, RunReceived
+from millstream.protocols.mqtt.machine.events import (
+    AnswerReceived,
+    Event,
+    PingReceived,
+    PublishReceived,
+    RunReceived,
+)
 from millstream.protocols.mqtt.machine.terms import Terms
 from millstream.protocols.mqtt.wire.decode import decode_packet
 from millstream.protocols.mqtt.wire.frames import same, split_expiry
@@ -32,6 +38,7 @@ from millstream.protocols.mqtt.wire.reason_codes import (
 from millstream.protocols.mqtt.wire.violation import Violation
 
 PUBLISH: Final[i64] = 3
+PING: Final = PingReceived()
 
 
 class Inbound:
@@ -60,31 +67,34 @@ class Inbound:
     @abstractmethod
     def _on_control(self, packet: Packet, now_ns: i64, events: list[Event]) -> None: ...
 
-    @abstractmethod
-    def _on_ping(self) -> None: ...
-
     def _receive(self, data: bytes, now_ns: i64, events: list[Event]) -> None:
+        position: i64 = 0
         kept = self._kept
-        if kept is not None:
+        if kept is not None or self.is_waiting:
+            if kept is None:
+                kept = self._kept = []
+                self._kept_size = 0
+            missing: i64 = self._needed - self._kept_size
             kept.append(data)
             self._kept_size += len(data)
             if self._kept_size < self._needed or self.is_waiting:
                 return
-            data = b"".join(kept)
             self._kept = None
-        elif self.is_waiting:
-            self._kept = [data]
-            self._kept_size = len(data)
-            return
-        position = self._scan(data, now_ns, events)
+            if 0 < missing < len(data) and self.is_open:
+                # complete the one packet that was cut; the rest of a large read is not copied for it
+                kept[len(kept) - 1] = data[:missing]
+                self._scan(b"".join(kept), 0, now_ns, events)
+                position = missing
+            else:
+                data = b"".join(kept)
+        position = self._scan(data, position, now_ns, events)
         if position < len(data):
             self._kept = [data if position == 0 else data[position:]]
             self._kept_size = len(data) - position
 
-    def _scan(self, data: bytes, now_ns: i64, events: list[Event]) -> i64:
-        """Handle every complete packet; gives where the first incomplete one begins."""
+    def _scan(self, data: bytes, position: i64, now_ns: i64, events: list[Event]) -> i64:
+        """Handle every complete packet from `position` on; gives where the first incomplete one begins."""
         available: i64 = len(data)
-        position: i64 = 0
         self._topic_size = 0
         self._block_size = 0
         self._needed = 0
@@ -111,9 +121,9 @@ class Inbound:
             elif size == 2 and self.is_open and self._is_plain_answer(first):
                 self._on_plain_answer(data, first, body, events)
             elif first == 0xC0 and size == 0 and self.is_open:
-                self._on_ping()
+                events.append(PING)
             else:
-                packet = decode_packet(data, int(first), int(body), int(end), int(self.version))
+                packet = decode_packet(data, int(first), int(body), int(end), int(self.version), self.terms.filters_max)
                 if isinstance(packet, Answer) and self.is_open:
                     events.append(AnswerReceived(first >> 4, packet.packet_id, packet.reason))
                 else:
@@ -149,11 +159,11 @@ class Inbound:
         if self.version == 5:
             scan = self.terms.scan
             scan.scan(data, body + prefix, end)
-            if scan.topic_alias or not topic:
+            if scan.topic_alias or len(topic) == 0:
                 self._on_publish(data, 0x30, start, body, end, events)
                 return end
             prefix = scan.position - body
-        elif not topic:
+        elif len(topic) == 0:
             raise Violation(PROTOCOL_ERROR, "a topic must have at least one character")  # [MQTT-4.7.3-1]
         message_size_max: i64 = self.terms.message_size_max
         if size - prefix > message_size_max:
@@ -212,17 +222,17 @@ class Inbound:
         has_alias = False
         if self.version == 5:
             known: i64 = self._block_size
-            if topic and known and at + known <= end and same(data, self._block_at, at, known):
+            if len(topic) != 0 and known and at + known <= end and same(data, self._block_at, at, known):
                 at += known
             else:
                 scan = self.terms.scan
                 scan.scan(data, at, end)
                 has_alias = scan.topic_alias != 0
-                if has_alias or not topic:
+                if has_alias or len(topic) == 0:
                     topic = self._resolve_alias(scan.topic_alias, topic)
                 self._keep_block(data, at)
                 at = scan.position
-        elif not topic:
+        elif len(topic) == 0:
             raise Violation(PROTOCOL_ERROR, "a topic must have at least one character")  # [MQTT-4.7.3-1]
         if end - at > self.terms.message_size_max:
             raise Violation(PACKET_TOO_LARGE, "the message is larger than the broker takes")

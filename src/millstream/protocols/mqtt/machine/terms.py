@@ -26,4 +26,5 @@ class Terms:
         self.topic_alias_maximum: i64 = limits.topic_alias_maximum
         self.topic_alias_out_maximum: i64 = limits.topic_alias_out_maximum
         self.keep_alive_s_max: i64 = limits.keep_alive_s_max
+        self.filters_max = limits.filters_per_subscribe_max
         self.handshake_ns: i64 = limits.handshake_timeout_ms * 1_000_000
