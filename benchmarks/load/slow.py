@@ -25,7 +25,6 @@ from benchmarks.load.link import connect_client, subscribe
 from benchmarks.load.usage import read_rss_bytes, read_usage
 
 TOPIC: Final = b"bench/slow"
-SMALL_BUFFER_BYTES: Final = 4096  # of the subscribers that stopped: their kernel hides little
 READ_BYTES: Final = 1024 * 1024
 MILLISECOND: Final = 1_000_000
 RSS_INTERVAL_NS: Final = 100 * MILLISECOND
@@ -94,7 +93,6 @@ class SlowConsumers:
         before = self._stream(publisher, job.measure_ms)
         result.broker_cpu_s = read_usage(job.broker_pids).cpu_s - usage.cpu_s
         for reader in doomed:
-            reader.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
             self._poll.unregister(reader.connection.fileno())
             del self._readers[reader.connection.fileno()]
         self._rss_max = 0
@@ -131,8 +129,6 @@ class SlowConsumers:
     def _wake(self, doomed: list[Reader], result: Result) -> None:
         """Let the stopped ones read what is left for them: what they missed was dropped by the broker's policy."""
         closed = 0
-        for reader in doomed:
-            reader.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_BYTES)
         deadline_ns = perf_counter_ns() + WAKE_NS
         waiting = list(doomed)
         while waiting and perf_counter_ns() < deadline_ns:

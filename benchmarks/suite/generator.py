@@ -13,6 +13,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +22,7 @@ BENCHMARKS = Path(__file__).resolve().parent.parent
 SOURCES = BENCHMARKS / "load"
 CACHE = BENCHMARKS / ".build"
 COMPILE_TIMEOUT_S = 600
+BUILD_KEPT_S = 3600
 COMPILED = ("flood", "frames", "idle", "job", "link", "pairs", "peers", "slow", "throughput", "usage")
 
 # Runs in the cache folder, in a process of its own: setuptools writes where it stands and talks a lot.
@@ -67,6 +70,8 @@ class Generator:
         answer: dict[str, object] = json.loads(lines[-1])
         if "fault" in answer:
             raise GeneratorFault(str(answer["fault"]))
+        if self.is_compiled and not answer["is_compiled"]:
+            raise GeneratorFault("the compiled generator is gone; run the benchmark again")
         return answer
 
 
@@ -80,7 +85,7 @@ def find_generator(force_interpreted: bool = False) -> Generator:
     except importlib.metadata.PackageNotFoundError:
         return Generator(project, False, "mypyc is not installed: pip install mypy, then run again")
     folder = CACHE / key
-    if not (folder / "ready").exists():
+    if not folder.exists():
         fault = build(folder)
         if fault:
             return Generator(project, False, fault)
@@ -96,11 +101,16 @@ def source_key() -> str:
 
 
 def build(folder: Path) -> str:
-    """Compile a copy of the sources in `folder`; an empty text, or why it could not be done."""
-    shutil.rmtree(CACHE, ignore_errors=True)  # older builds are never used again
-    package = folder / "benchmarks" / "load"
+    """Compile a copy of the sources into `folder`; an empty text, or why it could not be done.
+
+    It is made beside and renamed when whole, so that two benchmarks may start at the same moment.
+    """
+    remove_old_builds()
+    CACHE.mkdir(exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="making-", dir=CACHE))
+    package = made / "benchmarks" / "load"
     package.mkdir(parents=True)
-    shutil.copy(BENCHMARKS / "__init__.py", folder / "benchmarks")
+    shutil.copy(BENCHMARKS / "__init__.py", made / "benchmarks")
     for path in SOURCES.glob("*.py"):
         shutil.copy(path, package)
     files = [f"benchmarks/load/{name}.py" for name in COMPILED]
@@ -110,7 +120,7 @@ def build(folder: Path) -> str:
     try:
         finished = subprocess.run(
             [sys.executable, "-c", script],
-            cwd=folder,
+            cwd=made,
             env=environment,
             capture_output=True,
             text=True,
@@ -118,9 +128,23 @@ def build(folder: Path) -> str:
         )
     except subprocess.TimeoutExpired:
         return f"compiling took longer than {COMPILE_TIMEOUT_S} s"
-    (folder / "build.log").write_text(finished.stdout + finished.stderr)
+    log = CACHE / "build.log"
+    log.write_text(finished.stdout + finished.stderr)
     if finished.returncode != 0:
+        shutil.rmtree(made, ignore_errors=True)
         last = (finished.stderr.strip() or finished.stdout.strip()).splitlines()[-1:]
-        return f"compiling failed ({' '.join(last)}); see {folder.relative_to(BENCHMARKS.parent)}/build.log"
-    (folder / "ready").touch()
+        return f"compiling failed ({' '.join(last)}); see {log.relative_to(BENCHMARKS.parent)}"
+    shutil.rmtree(made / "build", ignore_errors=True)
+    try:
+        made.rename(folder)
+    except OSError:
+        shutil.rmtree(made, ignore_errors=True)  # another benchmark was first, with the same sources
     return ""
+
+
+def remove_old_builds() -> None:
+    """Builds of other sources, unless they are young enough to be in use."""
+    if CACHE.is_dir():
+        for path in CACHE.iterdir():
+            if path.is_dir() and time.time() - path.stat().st_mtime > BUILD_KEPT_S:
+                shutil.rmtree(path, ignore_errors=True)

@@ -9,7 +9,7 @@ Invariants
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -25,6 +25,11 @@ from millstream.storage.store import SessionKey
 
 if TYPE_CHECKING:
     from millstream.broker.account import Account
+
+# how an answer from the receiver meets the deliveries that are open
+FITS: Final[i64] = 0
+UNKNOWN: Final[i64] = 1
+WRONG: Final[i64] = 2
 
 
 @final
@@ -102,28 +107,30 @@ class Session(Outlet):
 
     # ---------------------------------------------------------- from the line
 
-    def on_settled(self, packet_id: i64, phase: i64) -> bool:
-        """The receiver is done with it; False when there is no such delivery in that phase."""
+    def on_settled(self, packet_id: i64, phase: i64) -> i64:
+        """The receiver is done with a delivery in that phase: FITS, UNKNOWN or WRONG."""
         delivery = self.window.find(packet_id)
-        if delivery is None or delivery.phase != phase:
-            return False
-        if phase == SENT and delivery.guarantee != 1:  # exactly once ends with its release, not before
-            return False
+        if delivery is None:
+            return UNKNOWN
+        if delivery.phase != phase or (phase == SENT and delivery.guarantee != 1):
+            return WRONG  # exactly once ends with its release, not before
         self._finish(delivery)
-        return True
+        return FITS
 
-    def on_received(self, packet_id: i64, is_refused: bool) -> bool:
+    def on_received(self, packet_id: i64, is_refused: bool) -> i64:
         """Exactly once, half way: the receiver has the message [MQTT-4.3.3-4]."""
         delivery = self.window.find(packet_id)
-        if delivery is None or delivery.guarantee != 2:
-            return False
+        if delivery is None:
+            return UNKNOWN
+        if delivery.guarantee != 2:
+            return WRONG
         if is_refused:
             self._finish(delivery)  # [MQTT-4.3.3-4]: nothing follows a refusal
-            return True
+            return FITS
         delivery.phase = RECEIVED
         if self.expiry_s:
             self.account.store.delivery_advanced(self.key, delivery)
-        return True
+        return FITS
 
     def _finish(self, delivery: Delivery) -> None:
         self._settle(delivery)

@@ -14,7 +14,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.line import Ending
-from millstream.broker.session import Session
+from millstream.broker.session import FITS, UNKNOWN, WRONG, Session
 from millstream.model.delivery import RECEIVED, SENT
 from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.protocols.endpoint import Link
@@ -219,7 +219,7 @@ class MqttEndpoint(Outgoing):
         self._subscribe_bucket = make_subscribe_bucket(self._context)
         self.session = session
         self.handshake = None
-        self.machine.accept(connack, keep_alive_s, now_ns)
+        self.machine.accept(connack, keep_alive_s, session.expiry_s != 0, now_ns)
         self.link.on_authenticated()
         session.attach(self, window_of(packet, session.account))
         self.handle(self.machine.receive_data(b"", now_ns))
@@ -229,9 +229,6 @@ class MqttEndpoint(Outgoing):
         self._with_will = packet.reason != code.NORMAL_DISCONNECTION  # [MQTT-3.14.4-3]
         properties = packet.properties
         if session is None or properties is None or properties.session_expiry_interval is None:
-            return
-        if session.expiry_s == 0 and properties.session_expiry_interval:  # [MQTT-3.14.2-2]
-            self._with_will = True
             return
         expiry = min(properties.session_expiry_interval, self._context.limits.session_expiry_s_max)
         self._context.broker.change_expiry(session, expiry)
@@ -404,18 +401,23 @@ class MqttEndpoint(Outgoing):
             return
         kind: i64 = event.kind
         packet_id: i64 = event.packet_id
+        found: i64 = UNKNOWN
         if kind == PUBACK:
-            session.on_settled(packet_id, SENT)
+            found = session.on_settled(packet_id, SENT)
         elif kind == PUBCOMP:
-            session.on_settled(packet_id, RECEIVED)
+            found = session.on_settled(packet_id, RECEIVED)
         elif kind == PUBREC:
-            known = session.on_received(packet_id, event.reason >= 0x80)
-            if event.reason >= 0x80 and known:
-                return
-            self._send_answer(PUBREL, packet_id, 0 if known else code.PACKET_IDENTIFIER_NOT_FOUND)
+            found = session.on_received(packet_id, event.reason >= 0x80)
+            if found == UNKNOWN:
+                self._send_answer(PUBREL, packet_id, code.PACKET_IDENTIFIER_NOT_FOUND)
+            elif found == FITS and event.reason < 0x80:
+                self._send_answer(PUBREL, packet_id, 0)
         else:
             known = session.remove_received_id(packet_id)
             self._answer(PUBCOMP, packet_id, 0 if known else code.PACKET_IDENTIFIER_NOT_FOUND)
+        if found == WRONG:
+            text = "the answer does not belong to the delivery with this packet identifier"
+            self.handle(self.machine.end(code.PROTOCOL_ERROR, text, None))
 
     def _answer(self, kind: i64, packet_id: i64, reason: i64) -> None:
         """Answer a publish or a release once everything it caused is durable."""

@@ -71,6 +71,7 @@ class Connection(Inbound):
         self._alive_ns: i64 = now_ns
         self._grace_ns: i64 = terms.handshake_ns
         self._farewell: Packet | None = None
+        self._is_lasting = False  # the session outlives this connection
 
     # ------------------------------------------------------------------ input
 
@@ -117,8 +118,9 @@ class Connection(Inbound):
         properties.authentication_data = data
         self.outbound.send_packet(Auth(reason_codes.CONTINUE_AUTHENTICATION, properties))
 
-    def accept(self, packet: ConnAck, keep_alive_s: i64, now_ns: i64) -> None:
+    def accept(self, packet: ConnAck, keep_alive_s: i64, is_lasting: bool, now_ns: i64) -> None:
         """Send CONNACK and go on with what the client sent behind its CONNECT."""
+        self._is_lasting = is_lasting
         self.state = OPEN
         self.is_open = True
         self.is_waiting = False
@@ -200,6 +202,10 @@ class Connection(Inbound):
             self.is_waiting = True
             events.append(ConnectReceived(packet))
         elif isinstance(packet, Disconnect):
+            properties = packet.properties
+            if not self._is_lasting and properties is not None and properties.session_expiry_interval:
+                text = "a session that ends with its connection cannot be given more time"
+                raise Violation(PROTOCOL_ERROR, text)  # [MQTT-3.14.2-2]
             self._close(packet.reason, "the client disconnected", events)
             events.insert(len(events) - 1, DisconnectReceived(packet))
         elif isinstance(packet, Auth):

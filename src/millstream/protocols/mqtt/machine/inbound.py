@@ -123,7 +123,9 @@ class Inbound:
             elif first == 0xC0 and size == 0 and self.is_open:
                 events.append(PING)
             else:
-                packet = decode_packet(data, int(first), int(body), int(end), int(self.version), self.terms.filters_max)
+                packet = decode_packet(
+                    data, int(first), int(body), int(end), int(self.version), self.terms.filters_max
+                )
                 if isinstance(packet, Answer) and self.is_open:
                     events.append(AnswerReceived(first >> 4, packet.packet_id, packet.reason))
                 else:

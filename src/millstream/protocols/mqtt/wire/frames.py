@@ -113,7 +113,9 @@ class PublishFrames(Encoding):
 
     def _make_four(self, message: Message, qos: i64) -> bytes:
         writer = BytesWriter()
-        self.four_id_at = append_start(writer, 4, message.topic, qos, b"", b"", len(message.payload))
+        id_at: i64 = append_start(writer, 4, message.topic, qos, b"", b"", len(message.payload))
+        if qos:  # QoS 0 has no id; its shorter frame must not move that of the others
+            self.four_id_at = id_at
         writer.write(message.payload)
         frame = writer.getvalue()
         if qos == 1:
@@ -127,7 +129,9 @@ class PublishFrames(Encoding):
     def _make_five(self, message: Message, qos: i64, prefix: bytes) -> bytes:
         writer = BytesWriter()
         size: i64 = len(message.payload)
-        self.five_id_at = append_start(writer, 5, message.topic, qos, prefix, message.properties, size)
+        id_at: i64 = append_start(writer, 5, message.topic, qos, prefix, message.properties, size)
+        if qos:
+            self.five_id_at = id_at
         writer.write(message.payload)
         frame = writer.getvalue()
         if qos == 1:
