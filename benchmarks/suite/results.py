@@ -3,7 +3,7 @@
 A figure is *bound by the generator* when the generator was busy, or waited for its core, for 95 % of the window. Such a
 rate is a lower bound: it may prove a promise, it can never break one, and it is no base for a peer's ratio. The same
 holds for a *disturbed* figure, in whose window other programs held the broker's or the generator's core for more than
-a tenth of the time. CPU per delivery is not touched by either.
+a tenth of the time. CPU per delivery suffers less, but a busy neighbour shows there too (shared caches).
 """
 
 from __future__ import annotations

@@ -6,9 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import BrokerProcess
-from raw_client import BOTH_VERSIONS, EVERY_VERSION, Clients, props, unique, unique_topic
+from raw_client import BOTH_VERSIONS, EVERY_VERSION, Clients, RawClient, props, unique, unique_topic
 
-from millstream.protocols.mqtt.wire.packets import PubAck, Publish, SubAck, Subscribe, SubscribeEntry, Unsubscribe
+from millstream.protocols.mqtt.wire.packets import (
+    PingReq,
+    PingResp,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    SubscribeEntry,
+    Unsubscribe,
+)
 
 FILTER_INVALID = 0x8F
 
@@ -150,13 +159,8 @@ def test_wildcards_at_the_root_match_everything_but_dollar_topics(clients: Clien
             break
 
 
-def is_quiet(client: object) -> bool:
+def is_quiet(client: RawClient) -> bool:
     """Other tests keep retained messages too, and a 3.1.1 subscriber to # is sent all of them."""
-    from raw_client import RawClient
-
-    from millstream.protocols.mqtt.wire.packets import PingReq, PingResp
-
-    assert isinstance(client, RawClient)
     client.send(PingReq())
     return isinstance(client.receive(), PingResp)
 

@@ -29,6 +29,7 @@ from millstream.runtime.entropy import SystemEntropy
 from millstream.runtime.gate import Gate
 from millstream.runtime.listeners import ListenFault, address_of, listen, make_tls_context
 from millstream.runtime.log_observer import LogObserver
+from millstream.runtime.logs import configure_logs
 from millstream.runtime.memory import keep_freed_memory
 from millstream.runtime.verifier import Verifier
 from millstream.runtime.wakeup import LoopWakeup
@@ -75,6 +76,8 @@ class Millstream:
         await self.stop()
 
     async def start(self) -> None:
+        if not structlog.is_configured():  # embedded in a program that has no opinion on logs
+            configure_logs("warning", self.config.log.format)
         loop = asyncio.get_running_loop()
         broker = self.broker
         wakeup = LoopWakeup(loop)

@@ -8,7 +8,7 @@ way around it.
 Invariants
 - An empty list denies everything; only the absence of a list (None) allows everything.
 - `$SYS` is for those whom a rule allows it; a default of allow does not open it.
-- What is remembered per client is bounded and dropped with the list.
+- What is remembered is per user, bounded, and dropped with the list; nothing is remembered per client.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from __future__ import annotations
 import difflib
 from typing import Final, final
 
-from millstream.model.topic import split_share
-from millstream.security.grants import NO_RULE, Grants
+from millstream.model.topic import covers, matches, split_share
+from millstream.security.grants import NO_RULE, Grants, to_canonical
 from millstream.security.principal import ANONYMOUS_NAME, Principal
 from millstream.security.rules import Acl, FilterTemplate, Rule, find_template_fault
 
@@ -29,7 +29,7 @@ ALL: Final = "all"
 RULES_MAX: Final = 100_000
 NAMES_PER_RULE_MAX: Final = 10_000
 NAME_LENGTH_MAX: Final = 4096  # characters of a filter or of a name
-GRANTS_MAX: Final = 10_000
+GRANTS_MAX: Final = 2_000  # users whose rules are kept ready
 _CACHED_NAME_LENGTH_MAX: Final = 1024  # longer ones work, but are not worth keeping
 
 _DOCUMENT_KEYS: Final = ("default", "rules")
@@ -48,13 +48,15 @@ class AclFault(Exception):
 
 @final
 class _Selection:
-    """The rules that concern one principal, before its client id is looked at."""
+    """The rules that concern one principal: those that hold for all its clients, ready to be asked, and those
+    whose filters or selectors depend on the client id. The latter are looked at as they are, so that a
+    hundred thousand clients under one rule cost no memory."""
 
-    __slots__ = ("depends_on_client", "rules")
+    __slots__ = ("by_client", "grants")
 
-    def __init__(self, rules: list[Rule], depends_on_client: bool) -> None:
-        self.rules = rules
-        self.depends_on_client = depends_on_client
+    def __init__(self, grants: Grants, by_client: list[Rule]) -> None:
+        self.grants = grants
+        self.by_client = by_client
 
 
 @final
@@ -65,7 +67,6 @@ class Authorizer:
         self._generation = 0
         self._acl: Acl | None = None
         self._selections: dict[tuple[str, str], _Selection] = {}
-        self._grants: dict[tuple[str, str, str], Grants] = {}
         self._for_all: list[Rule] = []
         self._by_user: dict[str, list[Rule]] = {}
         self._by_client: dict[str, list[Rule]] = {}
@@ -79,7 +80,6 @@ class Authorizer:
         self._acl = acl
         self._generation += 1
         self._selections = {}
-        self._grants = {}
         self._for_all = []
         self._by_user = {}
         self._by_client = {}
@@ -101,10 +101,10 @@ class Authorizer:
         acl = self._acl
         if acl is None:
             return True
-        grants = self._grants_for(principal, client_id)
-        if grants.deny_publish.find_match(topic):
+        selection = self._select(principal.account, principal.name)
+        if self._find_match(selection, principal, client_id, topic, on_publish=True, is_deny=True):
             return False
-        if grants.allow_publish.find_match(topic):
+        if self._find_match(selection, principal, client_id, topic, on_publish=True, is_deny=False):
             return True
         return acl.default_allow and not _is_system(topic)
 
@@ -115,10 +115,10 @@ class Authorizer:
         wanted = _without_share(filter)
         if not wanted:
             return False
-        grants = self._grants_for(principal, client_id)
-        if grants.deny_subscribe.find_cover(wanted):
+        selection = self._select(principal.account, principal.name)
+        if self._find_cover(selection, principal, client_id, wanted, is_deny=True):
             return False
-        if grants.allow_subscribe.find_cover(wanted):
+        if self._find_cover(selection, principal, client_id, wanted, is_deny=False):
             return True
         return acl.default_allow and not _is_system(wanted)
 
@@ -127,10 +127,10 @@ class Authorizer:
         acl = self._acl
         if acl is None:
             return True
-        grants = self._grants_for(principal, client_id)
-        if grants.deny_subscribe.find_match(topic):
+        selection = self._select(principal.account, principal.name)
+        if self._find_match(selection, principal, client_id, topic, on_publish=False, is_deny=True):
             return False
-        if grants.allow_subscribe.find_match(topic):
+        if self._find_match(selection, principal, client_id, topic, on_publish=False, is_deny=False):
             return True
         return acl.default_allow and not _is_system(topic)
 
@@ -143,20 +143,22 @@ class Authorizer:
         who = f"{principal.name!r} as client {client_id!r} in account {principal.account!r}"
         if acl is None:
             return f"allowed: {action} {shown!r} by {who}: there is no access list"
-        grants = self._grants_for(principal, client_id)
-        if action == PUBLISH:
-            denied = grants.deny_publish.find_match(topic)
-            allowed = grants.allow_publish.find_match(topic)
-        elif action == RECEIVE:
-            denied = grants.deny_subscribe.find_match(topic)
-            allowed = grants.allow_subscribe.find_match(topic)
-        else:
+        selection = self._select(principal.account, principal.name)
+        if action == SUBSCRIBE:
             wanted = _without_share(topic)
             if not wanted:
                 return f"denied: {action} {shown!r} by {who}: not a shared subscription the broker knows"
             topic = wanted
-            denied = grants.deny_subscribe.find_cover(topic)
-            allowed = grants.allow_subscribe.find_cover(topic)
+            denied = self._find_cover(selection, principal, client_id, topic, is_deny=True)
+            allowed = self._find_cover(selection, principal, client_id, topic, is_deny=False)
+        else:
+            publish = action == PUBLISH
+            denied = self._find_match(
+                selection, principal, client_id, topic, on_publish=publish, is_deny=True
+            )
+            allowed = self._find_match(
+                selection, principal, client_id, topic, on_publish=publish, is_deny=False
+            )
         number = denied or allowed
         if number != NO_RULE:
             verdict = "denied" if denied else "allowed"
@@ -167,41 +169,72 @@ class Authorizer:
             return f"denied: {action} {shown!r} by {who}: no rule allows it and $SYS needs one"
         return f"denied: {action} {shown!r} by {who}: no rule allows it and the default is deny"
 
-    def _grants_for(self, principal: Principal, client_id: str) -> Grants:
-        selection = self._select(principal.account, principal.name)
-        depends_on_client = selection.depends_on_client or client_id in self._by_client
-        key = (principal.account, principal.name, client_id if depends_on_client else "")
-        grants = self._grants.get(key)
-        if grants is not None:
-            return grants
-        rules = [rule for rule in selection.rules if rule.concerns_client(client_id)]
-        for rule in self._by_client.get(client_id, ()):
-            if rule.concerns_principal(principal.account, principal.name):
-                rules.append(rule)
-        grants = Grants(rules, principal.name, client_id)
-        if len(principal.name) + len(key[2]) <= _CACHED_NAME_LENGTH_MAX:
-            if len(self._grants) >= GRANTS_MAX:
-                del self._grants[next(iter(self._grants))]
-            self._grants[key] = grants
-        return grants
+    def _find_match(
+        self,
+        selection: _Selection,
+        principal: Principal,
+        client_id: str,
+        topic: bytes,
+        on_publish: bool,
+        is_deny: bool,
+    ) -> int:
+        """The number of a rule of this kind whose filter matches `topic`, or NO_RULE."""
+        number = selection.grants.find_set(on_publish, is_deny).find_match(topic)
+        if number:
+            return number
+        for rule in self._rules_by_client(selection, client_id):
+            if not _is_of_kind(rule, on_publish, is_deny) or not _concerns(rule, principal, client_id):
+                continue
+            for template in rule.filters:
+                filter = template.expand(principal.name, client_id)
+                if filter is not None and matches(filter, topic):
+                    return rule.number
+        return NO_RULE
+
+    def _find_cover(
+        self, selection: _Selection, principal: Principal, client_id: str, narrow: bytes, is_deny: bool
+    ) -> int:
+        """The same for subscribing: a rule whose filter matches every topic that `narrow` matches."""
+        number = selection.grants.find_set(False, is_deny).find_cover(narrow)
+        if number:
+            return number
+        for rule in self._rules_by_client(selection, client_id):
+            if not _is_of_kind(rule, False, is_deny) or not _concerns(rule, principal, client_id):
+                continue
+            for template in rule.filters:
+                filter = template.expand(principal.name, client_id)
+                if filter is not None and covers(to_canonical(filter), narrow):
+                    return rule.number
+        return NO_RULE
+
+    def _rules_by_client(self, selection: _Selection, client_id: str) -> list[Rule]:
+        own = self._by_client.get(client_id)
+        return selection.by_client if own is None else selection.by_client + own
 
     def _select(self, account: str, user_name: str) -> _Selection:
         key = (account, user_name)
         selection = self._selections.get(key)
         if selection is not None:
             return selection
-        rules = [rule for rule in self._for_all if rule.concerns_principal(account, user_name)]
-        for rule in self._by_user.get(user_name, ()):
+        fixed: list[Rule] = []
+        by_client: list[Rule] = []
+        for rule in self._for_all + self._by_user.get(user_name, []):
             if rule.concerns_principal(account, user_name):
-                rules.append(rule)
-        depends_on_client = False
-        for rule in rules:
-            depends_on_client = depends_on_client or rule.depends_on_client()
-        selection = _Selection(rules, depends_on_client)
+                (by_client if rule.depends_on_client() else fixed).append(rule)
+        selection = _Selection(Grants(fixed, user_name, ""), by_client)
         if len(self._selections) >= GRANTS_MAX:
             del self._selections[next(iter(self._selections))]
-        self._selections[key] = selection
+        if len(user_name) <= _CACHED_NAME_LENGTH_MAX:
+            self._selections[key] = selection
         return selection
+
+
+def _is_of_kind(rule: Rule, on_publish: bool, is_deny: bool) -> bool:
+    return rule.is_deny == is_deny and (rule.on_publish if on_publish else rule.on_subscribe)
+
+
+def _concerns(rule: Rule, principal: Principal, client_id: str) -> bool:
+    return rule.concerns_client(client_id) and rule.concerns_principal(principal.account, principal.name)
 
 
 def _is_system(topic: bytes) -> bool:

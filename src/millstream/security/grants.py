@@ -1,4 +1,4 @@
-"""What the rules come to for one client: four sets of filters, ready to be asked.
+"""What the rules come to for one user: four sets of filters, ready to be asked.
 
 Invariants
 - Asking costs one dictionary look-up and one linear match per filter that begins with the same level or a
@@ -16,6 +16,11 @@ from millstream.security.rules import Rule
 NO_RULE: Final = 0
 
 
+def to_canonical(filter: bytes) -> bytes:
+    """`+/#` and `#` mean the same topics, but `covers` compares level by level and would miss it."""
+    return b"#" if filter == b"+/#" else filter
+
+
 @final
 class FilterSet:
     __slots__ = ("_by_first_level", "_exact", "_leading")
@@ -26,8 +31,7 @@ class FilterSet:
         self._leading: list[tuple[bytes, int]] = []
 
     def add(self, filter: bytes, number: int) -> None:
-        if filter == b"+/#":
-            filter = b"#"  # the same topics, but `covers` compares level by level and would miss it
+        filter = to_canonical(filter)
         if not has_wildcard(filter):
             self._exact.setdefault(filter, number)
         elif filter.startswith((b"+", b"#")):
@@ -83,3 +87,8 @@ class Grants:
                     (self.deny_publish if rule.is_deny else self.allow_publish).add(filter, rule.number)
                 if rule.on_subscribe:
                     (self.deny_subscribe if rule.is_deny else self.allow_subscribe).add(filter, rule.number)
+
+    def find_set(self, on_publish: bool, is_deny: bool) -> FilterSet:
+        if on_publish:
+            return self.deny_publish if is_deny else self.allow_publish
+        return self.deny_subscribe if is_deny else self.allow_subscribe
