@@ -11,7 +11,7 @@ from typing import Any
 
 from foreign_client import TIMEOUT_S, Address, Certificate
 
-NAMES = ("mosquitto_pub", "mosquitto_sub", "mosquitto_rr")
+NAMES = ("mosquitto_pub", "mosquitto_sub", "mosquitto_rr", "stdbuf")
 MISSING = [name for name in NAMES if shutil.which(name) is None]
 VERSION_NAMES = {4: "mqttv311", 5: "mqttv5"}
 
@@ -53,7 +53,7 @@ class Tools:
     def subscribe(self, topic: str, qos: int = 0, *arguments: str) -> Subscriber:
         """Returns when the broker has confirmed the subscription."""
         command = ["mosquitto_sub", *self._target, "-t", topic, "-q", str(qos), "-d", "-F", "%j", *arguments]
-        subscriber = Subscriber(command)
+        subscriber = Subscriber(["stdbuf", "-oL", *command])  # else a pipe gets its lines only at the end
         subscriber.wait_subscribed()
         return subscriber
 

@@ -25,9 +25,10 @@ class Ending(IntEnum):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Line(Flushable):
-    """`is_blocked` is true while the transport holds more unsent bytes than its high mark."""
+    """`is_lagging` is true while unsent bytes pile up, `is_blocked` once there are more than the high mark."""
 
     def __init__(self) -> None:
+        self.is_lagging = False
         self.is_blocked = False
 
     @abstractmethod

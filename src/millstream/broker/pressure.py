@@ -1,8 +1,10 @@
-"""Back-pressure: sources wait for an outlet that is full, but not for one that stands still.
+"""Back-pressure: sources wait for an outlet that is full, but never for one that stands still.
 
-A session that is full holds the connections that publish to it: they stop reading. As long as it
-makes progress they wait; after `slow_grace_ms` without any it is called slow, its sources go
-on, and what it cannot take is bounded and dropped by policy, until it catches up.
+A session whose connection lags, or whose window is full, is watched. When it becomes full it holds the connections that
+publish to it: they stop reading. As long as it makes progress they wait. Once it has made none for
+`slow_grace_ms` it is called slow: nobody waits for it, and what it cannot take is bounded and dropped by
+policy until it catches up. Because watching begins long before a session is full, one that has stopped reading
+is known by then and costs the others no wait at all.
 """
 
 from __future__ import annotations
@@ -21,55 +23,72 @@ class Pressure:
     def __init__(self, slow_grace_ms: i64) -> None:
         self._grace_ns: i64 = slow_grace_ms * 1_000_000
         self.held: Session | None = None  # a full session met since the last `take_held`
-        self._full: dict[Session, Waiting] = {}
+        self._watched: dict[Session, Watch] = {}
 
     def take_held(self) -> Session | None:
         held = self.held
         self.held = None
         return held
 
+    def watch(self, session: Session, now_ns: i64) -> None:
+        if session not in self._watched:
+            self._watched[session] = Watch(session.progress_mark(), now_ns)
+
+    def unwatch(self, session: Session) -> None:
+        watch = self._watched.pop(session, None)
+        if watch is not None:
+            watch.release()
+
+    def is_stuck(self, session: Session, now_ns: i64) -> bool:
+        """Whether a watched session has made no progress for the grace time."""
+        watch = self._watched.get(session)
+        if watch is None:
+            return False
+        mark = session.progress_mark()
+        if mark != watch.mark:
+            watch.mark = mark
+            watch.since_ns = now_ns
+            return False
+        return now_ns - watch.since_ns >= self._grace_ns
+
     def wait(self, session: Session, source: Line) -> bool:
         """Whether `source` must stop reading; it is resumed when the session has room."""
-        if not session.is_full:
+        watch = self._watched.get(session)
+        if watch is None or not session.is_full:
             return False
-        waiting = self._full.get(session)
-        if waiting is None:
-            return False
-        waiting.sources[source] = None
+        watch.sources[source] = None
         return True
 
-    def on_full(self, session: Session) -> None:
-        if session not in self._full:
-            self._full[session] = Waiting()
-
-    def on_room(self, session: Session) -> None:
-        waiting = self._full.pop(session, None)
-        if waiting is not None:
-            for source in waiting.sources:
-                source.resume()
+    def release(self, session: Session) -> None:
+        watch = self._watched.get(session)
+        if watch is not None:
+            watch.release()
 
     def forget_source(self, source: Line) -> None:
-        for waiting in self._full.values():
-            waiting.sources.pop(source, None)
+        for watch in self._watched.values():
+            watch.sources.pop(source, None)
 
     def on_tick(self, now_ns: i64) -> None:
-        if not self._full:
+        if not self._watched:
             return
-        still: list[Session] = []
-        for session, waiting in self._full.items():
-            mark = session.progress_mark()
-            if mark != waiting.mark or waiting.since_ns == 0:
-                waiting.mark = mark
-                waiting.since_ns = now_ns
-            elif now_ns - waiting.since_ns >= self._grace_ns:
-                still.append(session)
-        for session in still:
+        stuck: list[Session] = []
+        for session in self._watched:
+            if self.is_stuck(session, now_ns) and session.is_full:
+                stuck.append(session)
+        for session in stuck:
             session.become_slow()
 
 
 @final
-class Waiting:
-    def __init__(self) -> None:
+class Watch:
+    def __init__(self, mark: tuple[int, int], now_ns: i64) -> None:
         self.sources: dict[Line, None] = {}
-        self.since_ns: i64 = 0
-        self.mark: tuple[int, int] = (-1, -1)
+        self.mark = mark
+        self.since_ns: i64 = now_ns  # of the last progress seen
+
+    def release(self) -> None:
+        sources = self.sources
+        if sources:
+            self.sources = {}
+            for source in sources:
+                source.resume()

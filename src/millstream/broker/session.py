@@ -47,6 +47,7 @@ class Session(Outlet):
         self.is_slow = False
         self.is_ended = False
         self.is_stored = False
+        self._is_watched = False
         self._subscriptions: dict[bytes, Subscription] | None = None
         self._queue: deque[Delivery] | None = None
         self._queued_bytes: i64 = 0
@@ -136,17 +137,18 @@ class Session(Outlet):
         self._settle(delivery)
         if self._queue is not None or self._resend is not None:
             self.drain()
-        elif self.is_full and not self._is_over_mark():
-            self._make_room()
+        else:
+            self._relax()
+
+    def on_lagging(self) -> None:
+        self._watch()
 
     def on_blocked(self) -> None:
         self._hold()
 
-    def on_unblocked(self) -> None:
+    def on_caught_up(self) -> None:
         self.is_slow = False
         self.drain()
-        if self.is_full and not self._is_over_mark():
-            self._make_room()
 
     def is_id_received(self, packet_id: i64) -> bool:
         ids = self._received_ids
@@ -192,13 +194,15 @@ class Session(Outlet):
         self.window.open = 0
         self._resend = None
         self.window.shrink()
-        if self.is_full:
-            self._make_room()
+        self.is_slow = False
+        self._unwatch()
+        self._trim()
 
     def become_slow(self) -> None:
         """No progress for too long: stop holding the sources."""
         self.is_slow = True
-        self._make_room()
+        self.is_full = False
+        self.account.pressure.release(self)
         self._trim()
         if self.account.limits.disconnect_on_full and self.line is not None:
             self.line.end(Ending.TOO_SLOW)
@@ -235,8 +239,7 @@ class Session(Outlet):
                 self.account.counters.deliveries_denied += 1
             else:
                 self._send(delivery, line, False)
-        if self.is_full and not self._is_over_mark():
-            self._make_room()
+        self._relax()
 
     # --------------------------------------------------------- subscriptions
 
@@ -312,8 +315,7 @@ class Session(Outlet):
         self._resend = None
         self._received_ids = None
         self.window.clear()
-        if self.is_full:
-            self._make_room()
+        self._unwatch()
 
     def _send(self, delivery: Delivery, line: Line, is_new: bool) -> None:
         self.window.add(delivery)
@@ -365,8 +367,10 @@ class Session(Outlet):
         self._append(delivery)
         if self.expiry_s:
             self.account.store.delivery_added(self.key, delivery)
-        if waits and self._is_over_mark():
-            self._hold()
+        if waits:
+            self._watch()
+            if self._is_over_mark():
+                self._hold()
 
     def _make_space(self, delivery: Delivery) -> bool:
         """Bound the queue of an absent or slow session by its policy; False: the new one is refused."""
@@ -424,18 +428,37 @@ class Session(Outlet):
         return True
 
     def _hold(self) -> None:
-        if self.is_slow or (
-            self.account.limits.inflight_overflow == "pending" and not self._is_line_blocked()
-        ):
+        """Let the sources wait, unless this session is known to stand still."""
+        limits = self.account.limits
+        line = self.line
+        is_blocked = line is not None and line.is_blocked
+        if self.is_slow or (limits.inflight_overflow == "pending" and not is_blocked):
             return
-        if not self.is_full:
-            self.is_full = True
-            self.account.pressure.on_full(self)
+        if self.account.pressure.is_stuck(self, self.account.clock.now_ns):
+            self.become_slow()
+            return
+        self.is_full = True
         self.account.pressure.held = self
 
-    def _is_line_blocked(self) -> bool:
-        return self.line is not None and self.line.is_blocked
+    def _relax(self) -> None:
+        """Something was settled or sent: the sources may go on, or need not be watched for any more."""
+        line = self.line
+        if self.is_full and not self._is_over_mark():
+            self.is_full = False
+            self.account.pressure.release(self)
+        if not self._is_watched or self._queue is not None or self._resend is not None:
+            return
+        if line is None or not line.is_lagging:
+            self.is_slow = False
+            self._unwatch()
 
-    def _make_room(self) -> None:
+    def _watch(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            self.account.pressure.watch(self, self.account.clock.now_ns)
+
+    def _unwatch(self) -> None:
         self.is_full = False
-        self.account.pressure.on_room(self)
+        if self._is_watched:
+            self._is_watched = False
+            self.account.pressure.unwatch(self)

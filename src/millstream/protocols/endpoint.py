@@ -64,11 +64,11 @@ class Endpoint(Line):
     def on_decision(self, decision: Decision, now_ns: i64) -> None: ...
 
     @abstractmethod
-    def on_blocked(self) -> None:
-        """The transport holds more unsent bytes than its high mark."""
+    def on_lagging(self) -> None:
+        """Unsent bytes pile up in the transport."""
 
     @abstractmethod
-    def on_unblocked(self) -> None: ...
+    def on_caught_up(self) -> None: ...
 
     @abstractmethod
     def on_lost(self, now_ns: i64) -> None:

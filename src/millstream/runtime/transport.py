@@ -49,7 +49,8 @@ class TransportLink(Link):
         self._is_stranger = True
         self._is_counted = True
         limits = gate.limits
-        transport.set_write_buffer_limits(high=limits.unsent_bytes_high, low=limits.unsent_bytes_low)
+        # lagging begins at our low mark, so that it has been watched for a while before it reaches the high one
+        transport.set_write_buffer_limits(high=limits.unsent_bytes_low, low=limits.unsent_bytes_low // 4)
         self.certificate_name = find_certificate_name(transport)
         self.on_made(now_ns)
 
@@ -81,12 +82,12 @@ class TransportLink(Link):
     def pause_writing(self) -> None:
         endpoint = self.endpoint
         if endpoint is not None:
-            endpoint.on_blocked()
+            endpoint.on_lagging()
 
     def resume_writing(self) -> None:
         endpoint = self.endpoint
         if endpoint is not None:
-            endpoint.on_unblocked()
+            endpoint.on_caught_up()
 
     # ------------------------------------------------------------------- link
 

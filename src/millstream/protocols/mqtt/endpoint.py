@@ -91,16 +91,16 @@ class MqttEndpoint(Outgoing):
         if handshake is not None and not self.machine.is_closed():
             handshake.on_decision(decision, now_ns)
 
-    def on_blocked(self) -> None:
-        self.is_blocked = True
+    def on_lagging(self) -> None:
+        self.is_lagging = True
         if self.session is not None:
-            self.session.on_blocked()
-            self._context.broker.pressure.take_held()
+            self.session.on_lagging()
 
-    def on_unblocked(self) -> None:
+    def on_caught_up(self) -> None:
+        self.is_lagging = False
         self.is_blocked = False
         if self.session is not None:
-            self.session.on_unblocked()
+            self.session.on_caught_up()
             self._pump_replays()
 
     def on_lost(self, now_ns: i64) -> None:
@@ -120,10 +120,19 @@ class MqttEndpoint(Outgoing):
             if session is not None:
                 session.account.counters.bytes_sent += len(data)
             self.link.send(data)
+            if self.is_lagging and not self.is_blocked:
+                self._check_unsent()
         if self._is_closing:
             self.link.close()
         elif self._replays is not None:
             self._pump_replays()
+
+    def _check_unsent(self) -> None:
+        if self.link.unsent_bytes() >= self._context.limits.unsent_bytes_high:
+            self.is_blocked = True
+            if self.session is not None:
+                self.session.on_blocked()
+                self._context.broker.pressure.take_held()  # a flush has no source to hold
 
     # ----------------------------------------------------------------- events
 
