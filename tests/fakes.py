@@ -107,6 +107,9 @@ class FakeLine(Line):
     def flush(self) -> None:
         pass
 
+    def on_flush_failed(self, fault: Exception) -> None:
+        raise fault
+
     def transmit_run(self, run: Run, target: Target) -> None:
         self.runs.append(run)
 

@@ -106,7 +106,7 @@ class AiomqttClient(ForeignClient):
         if self.options.version != 5:
             granted = run_in_loop(self._client.subscribe(filter, qos))
         else:
-            properties = PahoProperties(PacketTypes.SUBSCRIBE)
+            properties = PahoProperties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
             if identifier is not None:
                 properties.SubscriptionIdentifier = identifier
             options = SubscribeOptions(qos, no_local, retain_as_published, retain_handling)

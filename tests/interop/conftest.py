@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from links import Link
 
 PASSWORDS = {"alice": "wonder land", "bob": "b/u+i#l:d"}
-GUESSED_AT = ("paho", "aiomqtt", "gmqtt", "mqttjs")  # a name with ten wrong passwords is shut out for a minute
+GUESSED_AT = (
+    "paho",
+    "aiomqtt",
+    "gmqtt",
+    "mqttjs",
+)  # a name with ten wrong passwords is shut out for a minute
 ACL = """
 rules:
   - allow: all

@@ -42,7 +42,9 @@ def links(
 ) -> list[ParameterSet]:
     """Every combination that exists, as parameters of a test."""
     return [
-        pytest.param(Link(kind, transport, version), id=f"{kind.name}-{transport}-{version}", marks=marks_of(kind))
+        pytest.param(
+            Link(kind, transport, version), id=f"{kind.name}-{transport}-{version}", marks=marks_of(kind)
+        )
         for kind in kinds
         for transport in transports
         if transport in kind.transports

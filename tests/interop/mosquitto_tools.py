@@ -23,23 +23,17 @@ class Tools:
         self, address: Address, version: int, certificate: Certificate | None = None, *arguments: str
     ) -> None:
         self.version = version
-        self._target = ["-h", address.host, "-p", str(address.port), "-V", VERSION_NAMES[version], *arguments]
+        self.target = ["-h", address.host, "-p", str(address.port), "-V", VERSION_NAMES[version], *arguments]
         if address.ca_file is not None:
-            self._target += ["--cafile", str(address.ca_file)]
+            self.target += ["--cafile", str(address.ca_file)]
         if certificate is not None:
-            self._target += ["--cert", str(certificate.cert_file), "--key", str(certificate.key_file)]
-
-    def with_arguments(self, *arguments: str) -> Tools:
-        copy = Tools.__new__(Tools)
-        copy.version = self.version
-        copy._target = [*self._target, *arguments]
-        return copy
+            self.target += ["--cert", str(certificate.cert_file), "--key", str(certificate.key_file)]
 
     def run(
         self, command: str, *arguments: str, given: bytes = b"", code: int | None = 0
     ) -> subprocess.CompletedProcess[bytes]:
         done = subprocess.run(
-            [command, *self._target, *arguments], input=given, capture_output=True, timeout=TIMEOUT_S
+            [command, *self.target, *arguments], input=given, capture_output=True, timeout=TIMEOUT_S
         )
         assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)
         return done
@@ -47,12 +41,16 @@ class Tools:
     def publish(self, topic: str, payload: bytes, qos: int = 0, *arguments: str) -> None:
         self.run("mosquitto_pub", "-t", topic, "-q", str(qos), "-s", *arguments, given=payload)
 
+    def clear(self, topic: str) -> None:
+        """Remove the retained message."""
+        self.run("mosquitto_pub", "-t", topic, "-r", "-n", "-q", "1")
+
     def publish_lines(self, topic: str, lines: list[bytes], qos: int) -> None:
         self.run("mosquitto_pub", "-t", topic, "-q", str(qos), "-l", given=b"\n".join(lines) + b"\n")
 
     def subscribe(self, topic: str, qos: int = 0, *arguments: str) -> Subscriber:
         """Returns when the broker has confirmed the subscription."""
-        command = ["mosquitto_sub", *self._target, "-t", topic, "-q", str(qos), "-d", "-F", "%j", *arguments]
+        command = ["mosquitto_sub", *self.target, "-t", topic, "-q", str(qos), "-d", "-F", "%j", *arguments]
         subscriber = Subscriber(["stdbuf", "-oL", *command])  # else a pipe gets its lines only at the end
         subscriber.wait_subscribed()
         return subscriber
@@ -79,11 +77,6 @@ class Subscriber:
 
     def take(self, count: int) -> list[dict[str, Any]]:
         return [self._messages.get(timeout=TIMEOUT_S) for _ in range(count)]
-
-    def wait_end(self) -> list[str]:
-        self.process.wait(TIMEOUT_S)
-        self._reader.join(TIMEOUT_S)
-        return self._words
 
     def stop(self) -> None:
         """As Ctrl-C does: it sends DISCONNECT."""

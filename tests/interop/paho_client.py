@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from foreign_client import TIMEOUT_S, Address, ForeignClient, Options, Properties, Received, RefusedError
-from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
+from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, Client, ConnectFlags, DisconnectFlags, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
@@ -18,7 +18,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 def publish_properties(properties: Properties | None, packet_type: int) -> PahoProperties | None:
     if properties is None:
         return None
-    made = PahoProperties(packet_type)
+    made = PahoProperties(packet_type)  # type: ignore[no-untyped-call]
     for name, value in (
         ("ContentType", properties.content_type),
         ("ResponseTopic", properties.response_topic),
@@ -36,7 +36,7 @@ def publish_properties(properties: Properties | None, packet_type: int) -> PahoP
 def connect_properties(options: Options) -> PahoProperties | None:
     if options.version != 5:
         return None
-    made = PahoProperties(PacketTypes.CONNECT)
+    made = PahoProperties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     if options.session_expiry_s is not None:
         made.SessionExpiryInterval = options.session_expiry_s
     return made
@@ -66,7 +66,7 @@ def received_from(message: Any) -> Received:
 def cut_socket(client: Client) -> None:
     found = client.socket()
     raw = getattr(found, "_socket", found)  # a WebSocket wraps the real one
-    assert raw is not None
+    assert isinstance(raw, socket.socket)
     raw.shutdown(socket.SHUT_RDWR)
 
 
@@ -111,13 +111,12 @@ class PahoClient(ForeignClient):
         self._client.on_log = self._on_log
 
     def _open(self) -> bool:
-        clean_start = {"clean_start": self.options.clean} if self.options.version == 5 else {}
         self._client.connect(
             self.address.host,
             self.address.port,
             self.options.keep_alive_s,
+            clean_start=self.options.clean if self.options.version == 5 else MQTT_CLEAN_START_FIRST_ONLY,
             properties=connect_properties(self.options),
-            **clean_start,
         )
         self._client.loop_start()
         with self._answered:
@@ -145,7 +144,7 @@ class PahoClient(ForeignClient):
     ) -> int:
         if self.options.version == 5:
             options = SubscribeOptions(qos, no_local, retain_as_published, retain_handling)
-            properties = PahoProperties(PacketTypes.SUBSCRIBE)
+            properties = PahoProperties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
             if identifier is not None:
                 properties.SubscriptionIdentifier = identifier
             _, packet_id = self._client.subscribe(filter, options=options, properties=properties)
@@ -160,7 +159,9 @@ class PahoClient(ForeignClient):
         _, packet_id = self._client.unsubscribe(filter)
         assert packet_id is not None
         with self._answered:
-            assert self._answered.wait_for(lambda: packet_id in self._unsubacks, TIMEOUT_S), "no UNSUBACK came"
+            assert self._answered.wait_for(lambda: packet_id in self._unsubacks, TIMEOUT_S), (
+                "no UNSUBACK came"
+            )
 
     def publish_all(
         self, topic: str, payloads: list[bytes], qos: int, *, retain: bool, properties: Properties | None
@@ -234,5 +235,3 @@ class PahoClient(ForeignClient):
     def _on_log(self, client: Client, data: Any, level: int, text: str) -> None:
         if text.startswith("Received PINGRESP"):
             self.inbox.on_ping_answered()
-
-

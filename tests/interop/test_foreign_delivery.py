@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import TYPE_CHECKING
 
@@ -167,7 +168,7 @@ def test_a_shared_subscription_gives_each_message_to_one_member(
         while (message := member.take_one()).payload != b"end":
             share.append(message.payload)
         shares.append(share)
-    assert sorted(sum(shares, []), key=int) == numbered(60)
+    assert sorted(itertools.chain(*shares), key=int) == numbered(60)
     assert all(len(share) > 0 for share in shares)
     assert all(share == sorted(share, key=int) for share in shares)
 

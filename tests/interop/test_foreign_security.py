@@ -46,9 +46,7 @@ def test_a_user_comes_in_with_the_password(guarded_guests: Guests, link: Link, u
 
 @pytest.mark.parametrize("fault", ["wrong password", "empty password", "unknown user", "nobody"])
 @pytest.mark.parametrize("link", PLAIN)
-def test_others_are_refused_with_a_reason(
-    guarded_guests: Guests, topic: str, link: Link, fault: str
-) -> None:
+def test_others_are_refused_with_a_reason(guarded_guests: Guests, topic: str, link: Link, fault: str) -> None:
     credentials = {
         "wrong password": {"username": link.kind.name, "password": "wrong"},
         "empty password": {"username": link.kind.name, "password": ""},
@@ -74,7 +72,7 @@ def test_a_certificate_names_the_user(
 def test_nobody_comes_in_without_a_certificate_of_the_authority(
     guarded_guests: Guests, link: Link, stranger_certificate: Certificate, has_certificate: bool
 ) -> None:
-    with pytest.raises(OSError):  # noqa: PT011 TLS refuses it, each library in words of its own
+    with pytest.raises(OSError):  # TLS refuses it, each library in words of its own
         guarded_guests.join(link, certificate=stranger_certificate if has_certificate else None)
 
 

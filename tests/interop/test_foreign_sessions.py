@@ -41,7 +41,9 @@ def test_a_resumed_session_gets_what_came_meanwhile_in_order(
     assert session_present in (True, None)
     messages = client.take(12)
     for qos in (1, 2):  # a client may hold QoS 2 back until PUBREL: order is promised within a QoS only
-        assert [one.payload for one in messages if one.qos == qos] == [b"%d" % n for n in range(qos - 1, 12, 2)]
+        assert [one.payload for one in messages if one.qos == qos] == [
+            b"%d" % n for n in range(qos - 1, 12, 2)
+        ]
     publisher.publish(f"{topic}/live", b"live", 2)
     assert client.take_one().payload == b"live"
 
@@ -67,7 +69,9 @@ def test_a_session_outlives_a_change_of_make_and_version(guests: Guests, topic: 
     client.subscribe(topic, 1)
     client.disconnect()
     guests.join(link).publish(topic, b"kept", 1)
-    heir = guests.make(Link(PahoClient, "ws", 9 - link.version), client_id=client.options.client_id, clean=False)
+    heir = guests.make(
+        Link(PahoClient, "ws", 9 - link.version), client_id=client.options.client_id, clean=False
+    )
     assert heir.connect() is True
     assert heir.take_one().payload == b"kept"
 

@@ -61,11 +61,12 @@ def test_a_large_file_arrives_whole(tools: Tools, topic: str, qos: int, running:
 
 def test_a_retained_message_is_kept_and_removed(tools: Tools, topic: str) -> None:
     tools.publish(topic, b"kept", 1, "-r")
-    found = tools.fetch(1, "-t", topic, "-q", "1", "--remove-retained")
+    found = tools.fetch(1, "-t", topic, "-q", "1")
     assert [(one["payload"], one["retain"]) for one in found] == [("kept", 1)]
+    tools.clear(topic)
     tools.publish(f"{topic}/end", b"end", 1, "-r")
     assert [one["payload"] for one in tools.fetch(1, "-t", f"{topic}/#")] == ["end"]
-    tools.run("mosquitto_pub", "-t", f"{topic}/end", "-r", "-n")
+    tools.clear(f"{topic}/end")
 
 
 def test_offline_messages_wait_for_a_kept_session(tools: Tools, topic: str) -> None:
@@ -80,10 +81,21 @@ def test_a_killed_subscriber_leaves_its_will(tools: Tools, topic: str, running: 
     observer = tools.subscribe(topic, 2)
     running.append(observer)
     will = ("--will-topic", topic, "--will-payload", "killed", "--will-qos", "2")
-    tools.subscribe(f"{topic}/other", 0, *will).stop()
-    tools.subscribe(f"{topic}/other", 0, *will[:3], "last", *will[4:]).kill()
+    tools.subscribe(f"{topic}/other", 0, *will).kill()
     message = observer.take(1)[0]
-    assert (message["payload"], message["qos"]) == ("last", 2)
+    assert (message["payload"], message["qos"]) == ("killed", 2)
+
+
+def test_a_subscriber_that_ends_leaves_a_will_only_if_it_asks_for_it(
+    tools: Tools, topic: str, running: list[Subscriber]
+) -> None:
+    observer = tools.subscribe(topic, 1)
+    running.append(observer)
+    tools.subscribe(f"{topic}/other", 0, "--will-topic", topic, "--will-payload", "ended").stop()
+    tools.publish(topic, b"end", 1)
+    # in MQTT 5 mosquitto_sub ends with DISCONNECT 0x04, which asks for the will; in 3.1.1 it cannot
+    expected = ["ended", "end"] if tools.version == 5 else ["end"]
+    assert [message["payload"] for message in observer.take(len(expected))] == expected
 
 
 def test_a_share_group_divides_the_messages(tools: Tools, topic: str, running: list[Subscriber]) -> None:
@@ -100,16 +112,9 @@ def test_a_share_group_divides_the_messages(tools: Tools, topic: str, running: l
     assert sorted(shares[0] + shares[1]) == list(range(40))
 
 
-def test_a_second_subscriber_takes_the_client_id_over(tools: Tools, topic: str, running: list[Subscriber]) -> None:
-    first = tools.subscribe(topic, 0, "-i", f"same-{topic}")
-    running.append(tools.subscribe(topic, 0, "-i", f"same-{topic}"))
-    # mosquitto_sub connects again, so the two take turns; the first loss is what counts
-    first.kill()
-    tools.publish(topic, b"mine")
-    assert running[0].take(1)[0]["payload"] == "mine"
-
-
-def test_all_properties_of_a_message_are_printed(tools_5: Tools, topic: str, running: list[Subscriber]) -> None:
+def test_all_properties_of_a_message_are_printed(
+    tools_5: Tools, topic: str, running: list[Subscriber]
+) -> None:
     subscriber = tools_5.subscribe(topic, 1, "-D", "subscribe", "subscription-identifier", "77")
     running.append(subscriber)
     given = [
@@ -135,7 +140,7 @@ def test_all_properties_of_a_message_are_printed(tools_5: Tools, topic: str, run
 def test_a_request_gets_its_response(tools: Tools, topic: str, guests: Guests) -> None:
     answering = guests.join(Link(PahoClient, "tcp", 5))
     answering.subscribe(f"{topic}/request", 1)
-    target = ["mosquitto_rr", *tools._target, "-q", "1", "-t", f"{topic}/request", "-e", f"{topic}/response"]
+    target = ["mosquitto_rr", *tools.target, "-q", "1", "-t", f"{topic}/request", "-e", f"{topic}/response"]
     asking = subprocess.Popen([*target, "-m", "ping", "-F", "%p"], stdout=subprocess.PIPE, text=True)
     request = answering.take_one()
     assert request.payload == b"ping"
@@ -157,7 +162,8 @@ class TestGuarded:
     ) -> None:
         tools = self.tools(guarded_addresses, version, "bob", PASSWORDS["bob"])
         tools.publish(f"home/bob/{topic}", b"mine", 1, "-r")
-        assert tools.fetch(1, "-t", "home/bob/#", "--remove-retained")[0]["payload"] == "mine"
+        assert tools.fetch(1, "-t", f"home/bob/{topic}")[0]["payload"] == "mine"
+        tools.clear(f"home/bob/{topic}")
 
     def test_a_wrong_password_is_refused(
         self, guarded_addresses: dict[str, Address], version: int, topic: str
@@ -165,7 +171,7 @@ class TestGuarded:
         tools = self.tools(guarded_addresses, version, f"nobody-{topic}", "wrong")
         done = tools.run("mosquitto_pub", "-t", "open/x", "-m", "x", "-q", "1", code=None)
         assert done.returncode != 0
-        assert b"refused" in done.stderr.lower() or b"not authori" in done.stderr.lower(), done.stderr
+        assert b"bad user name or password" in done.stderr.lower()
 
     def test_a_forbidden_filter_is_refused(self, guarded_addresses: dict[str, Address], version: int) -> None:
         tools = self.tools(guarded_addresses, version, "alice", PASSWORDS["alice"])
@@ -181,8 +187,8 @@ class TestGuarded:
     ) -> None:
         tools = Tools(guarded_addresses["tls"], version, alice_certificate)
         tools.publish(f"home/alice/{topic}", b"certified", 1, "-r")
-        found = tools.fetch(1, "-t", f"home/alice/{topic}", "--remove-retained")
-        assert found[0]["payload"] == "certified"
+        assert tools.fetch(1, "-t", f"home/alice/{topic}")[0]["payload"] == "certified"
+        tools.clear(f"home/alice/{topic}")
 
     def test_nobody_comes_in_without_a_certificate(
         self, guarded_addresses: dict[str, Address], version: int

@@ -162,7 +162,7 @@ class RouterMachine(RuleBasedStateMachine):
         for number, name in list(self.known):
             self.unsubscribe_any(number, name)
         assert self.router.tree.count == 0
-        assert self.router.tree._root.is_empty()
+        assert self.router.tree.is_empty()
         assert not self.router._targets
 
 

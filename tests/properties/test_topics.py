@@ -23,8 +23,10 @@ DEPTH = 4  # one more than the filters have: enough to tell `#` from the rest
 
 
 def all_topics() -> list[bytes]:
-    found = [b"/".join(levels) for depth in range(1, DEPTH + 1) for levels in product(TOPIC_LEVELS, repeat=depth)]
-    return [topic for topic in found if topic]
+    """The empty one is among them: nobody can publish to it, but filters are compared as if one could."""
+    return [
+        b"/".join(levels) for depth in range(1, DEPTH + 1) for levels in product(TOPIC_LEVELS, repeat=depth)
+    ]
 
 
 def all_filters() -> list[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import socket
 from collections import deque
 from types import TracebackType
@@ -202,6 +203,14 @@ class RawClient:
             pass
         assert not self._set_aside, f"before closing, the broker sent {self._set_aside!r}"
         assert self._unread == b"", f"before closing, the broker sent {self._unread!r}"
+
+    def has_input(self) -> bool:
+        """Whether the broker has sent anything that lies here now; does not wait."""
+        return bool(self._set_aside or self._unread or select.select([self._socket], [], [], 0)[0])
+
+    def shrink_input(self) -> None:
+        """Take little into the kernel's buffer: a client that does not read shows sooner."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 
     def wait_closed(self) -> None:
         """The broker ends the connection, whatever it sends before."""

@@ -24,6 +24,10 @@ class Flushable(ABC):
     def flush(self) -> None:
         """Hand everything that waits to the transport."""
 
+    @abstractmethod
+    def on_flush_failed(self, error: Exception) -> None:
+        """Its flush raised: our own bug, which must not reach the connections behind it."""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Wakeup(ABC):
@@ -58,7 +62,10 @@ class OutboxPool:
             dirty = self._dirty
             self._dirty = []
             for owner in dirty:
-                owner.flush()
+                try:
+                    owner.flush()
+                except Exception as error:  # noqa: BLE001 one connection's fault stays with it
+                    owner.on_flush_failed(error)
 
 
 @final

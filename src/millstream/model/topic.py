@@ -102,8 +102,8 @@ def covers(wide: bytes, narrow: bytes) -> bool:
             return True
         if index >= len(small):
             return False
-        if small[index] == b"#":
-            return False
+        if small[index] == b"#":  # only `+/#` is as wide as `#` itself
+            return index == 0 and big == [b"+", b"#"]
         if level != b"+" and level != small[index]:
             return False
     return len(big) == len(small)

@@ -43,6 +43,10 @@ class Link(ABC):
         """Find out who this is without blocking; the answer comes to `Endpoint.on_decision`."""
 
     @abstractmethod
+    def on_fault(self, fault: Exception) -> None:
+        """Our own bug, met while serving this connection: it ends the connection and nothing else."""
+
+    @abstractmethod
     def on_authenticated(self) -> None:
         """The bounds for strangers no longer apply."""
 

@@ -1,9 +1,12 @@
-"""The topic tree: filters by level, so that one walk finds every subscription that matches a topic.
+"""Which subscriptions match a topic: a table of exact filters, and a tree by level of those with wildcards.
 
-A filter that shares its next level with no other is not spread over nodes: its rest stays with the last node as a
-tail. So most subscriptions cost one node, and a walk over millions of them touches few places in memory.
+What a match costs beyond a million subscriptions is not steps but distinct places in memory, so both halves
+are laid out to touch few. An exact filter is one entry of a table, found by the topic itself. In the
+tree, a filter that shares its next level with no other is not spread over nodes: its rest stays with the last
+node as a tail.
 
 Invariants
+- Filters with a wildcard are in the tree, all others in the table.
 - A node without subscriptions and without children does not exist: unsubscribing prunes.
 - A node with a tail holds exactly one ordinary subscription and nothing else.
 - A walk visits at most two branches per level (the level itself and `+`), never more nodes than exist.
@@ -22,18 +25,25 @@ from millstream.routing.subscription import Subscription
 
 PLUS: Final = b"+"
 HASH: Final = b"#"
+SLASH: Final = 0x2F
 
 
 @final
 class Node:
     def __init__(self) -> None:
+        # what a walk looks at first stands first, to share a cache line
+        self.tail: bytes | None = None  # the levels of `only` below this node, if not spread over nodes
+        self.tail_levels: i64 = 0  # how many; 0 when the tail holds a wildcard
+        self.only: Subscription | None = None  # most nodes have one subscription: no dict for it
         self.children: dict[bytes, Node] | None = None
         self.plus: Node | None = None
         self.hash: Node | None = None
-        self.only: Subscription | None = None  # most nodes have one subscription: no dict for it
-        self.tail: bytes | None = None  # the levels of `only` below this node, if not spread over nodes
         self.more: dict[Outlet, Subscription] | None = None
         self.shared: dict[bytes, dict[Outlet, Subscription]] | None = None
+
+    def set_tail(self, tail: bytes) -> None:
+        self.tail = tail
+        self.tail_levels = 0 if has_wildcard(tail) else tail.count(b"/") + 1
 
     def is_empty(self) -> bool:
         return (
@@ -59,10 +69,75 @@ class Found:
 class TopicTree:
     def __init__(self) -> None:
         self._root = Node()
+        self._exact: dict[bytes, Subscription] = {}  # filters with one ordinary subscription
+        self._crowded: dict[bytes, Node] = {}  # exact filters with more than that
         self.count: i64 = 0
 
     def add(self, subscription: Subscription) -> Subscription | None:
         """Store it; the one it replaces is returned."""
+        if has_wildcard(subscription.filter):
+            old = self._add_wild(subscription)
+        else:
+            old = self._add_exact(subscription)
+        if old is None:
+            self.count += 1
+        return old
+
+    def remove(self, filter: bytes, group: bytes, outlet: Outlet) -> Subscription | None:
+        if has_wildcard(filter):
+            removed = self._remove_wild(filter, group, outlet)
+        else:
+            removed = self._remove_exact(filter, group, outlet)
+        if removed is not None:
+            self.count -= 1
+        return removed
+
+    def match(self, topic: bytes) -> Found:
+        found = Found()
+        subscription = self._exact.get(topic)
+        if subscription is not None:
+            found.subscriptions.append(subscription)
+        elif self._crowded:
+            node = self._crowded.get(topic)
+            if node is not None:
+                _collect(node, found)
+        if not self._root.is_empty():
+            self._walk(self._root, topic, topic.split(b"/"), 0, not topic.startswith(b"$"), found)
+        return found
+
+    def is_empty(self) -> bool:
+        return not self._exact and not self._crowded and self._root.is_empty()
+
+    def _add_exact(self, subscription: Subscription) -> Subscription | None:
+        filter = subscription.filter
+        node = self._crowded.get(filter)
+        if node is None:
+            old = self._exact.get(filter)
+            if not subscription.group and (old is None or old.outlet is subscription.outlet):
+                # the key is the subscription's own filter: take the new one with it
+                self._exact.pop(filter, None)
+                self._exact[filter] = subscription
+                return old
+            node = self._crowded[filter] = Node()
+            node.only = self._exact.pop(filter, None)
+        if subscription.group:
+            return _add_shared(node, subscription)
+        return _add_plain(node, subscription)
+
+    def _remove_exact(self, filter: bytes, group: bytes, outlet: Outlet) -> Subscription | None:
+        node = self._crowded.get(filter)
+        if node is not None:
+            removed = _remove_shared(node, group, outlet) if group else _remove_plain(node, outlet)
+            if node.is_empty():
+                del self._crowded[filter]
+            return removed
+        only = self._exact.get(filter)
+        if only is None or group or only.outlet is not outlet:
+            return None
+        del self._exact[filter]
+        return only
+
+    def _add_wild(self, subscription: Subscription) -> Subscription | None:
         levels = subscription.filter.split(b"/")
         node = self._root
         depth: i64 = 0
@@ -73,23 +148,18 @@ class TopicTree:
                 if not subscription.group:
                     following.only = subscription
                     if depth + 1 < len(levels):
-                        following.tail = b"/".join(levels[depth + 1 :])
-                    self.count += 1
+                        following.set_tail(b"/".join(levels[depth + 1 :]))
                     return None
             node = following
             depth += 1
             if node.tail is not None:
                 _spread(node)
-        old = _add_shared(node, subscription) if subscription.group else _add_plain(node, subscription)
-        if old is None:
-            self.count += 1
-        return old
+        return _add_shared(node, subscription) if subscription.group else _add_plain(node, subscription)
 
-    def remove(self, filter: bytes, group: bytes, outlet: Outlet) -> Subscription | None:
+    def _remove_wild(self, filter: bytes, group: bytes, outlet: Outlet) -> Subscription | None:
         levels = filter.split(b"/")
         path: list[Node] = [self._root]
         node = self._root
-        removed: Subscription | None = None
         depth: i64 = 0
         while depth < len(levels):
             following = _step(node, levels[depth])
@@ -106,14 +176,8 @@ class TopicTree:
         if removed is None:
             return None
         node.tail = None
-        self.count -= 1
         _prune(path, levels)
         return removed
-
-    def match(self, topic: bytes) -> Found:
-        found = Found()
-        self._walk(self._root, topic, topic.split(b"/"), 0, not topic.startswith(b"$"), found)
-        return found
 
     def _walk(
         self, node: Node, topic: bytes, levels: list[bytes], depth: i64, wild: bool, found: Found
@@ -121,7 +185,11 @@ class TopicTree:
         # Recursion depth is bounded by topic_levels_max. `wild` is False at the root of a `$` topic [MQTT-4.7.2-1].
         tail = node.tail
         if tail is not None:
-            if _tail_matches(tail, topic, levels, depth) and node.only is not None:
+            if node.tail_levels:
+                is_match = node.tail_levels == len(levels) - depth and _ends_with(topic, tail)
+            else:
+                is_match = _tail_matches(tail, levels, depth)
+            if is_match and node.only is not None:
                 found.subscriptions.append(node.only)
             return
         if wild:
@@ -142,26 +210,23 @@ class TopicTree:
                 self._walk(plus, topic, levels, depth + 1, True, found)
 
 
-def _tail_matches(tail: bytes, topic: bytes, levels: list[bytes], depth: i64) -> bool:
-    """Whether the levels of a topic from `depth` on fall under a tail."""
+def _ends_with(topic: bytes, tail: bytes) -> bool:
+    """Whether the last whole levels of a topic are `tail`."""
+    before: i64 = len(topic) - len(tail) - 1
+    return before >= 0 and topic[before] == SLASH and topic.endswith(tail)
+
+
+def _tail_matches(tail: bytes, levels: list[bytes], depth: i64) -> bool:
+    """Whether the levels of a topic from `depth` on fall under a tail with wildcards."""
     left: i64 = len(levels) - depth
-    if not has_wildcard(tail):
-        return left == tail.count(b"/") + 1 and topic.endswith(tail) and _ends_alike(tail, levels, depth)
-    wanted = tail.split(b"/")
     at: i64 = 0
-    for level in wanted:
+    for level in tail.split(b"/"):
         if level == HASH:
             return True
         if at >= left or (level != PLUS and level != levels[depth + at]):
             return False
         at += 1
     return at == left
-
-
-def _ends_alike(tail: bytes, levels: list[bytes], depth: i64) -> bool:
-    """The topic ends with the tail and has as many levels left: only the first of them can still be longer."""
-    slash = tail.find(b"/")
-    return levels[depth] == (tail if slash < 0 else tail[:slash])
 
 
 def _collect(node: Node, found: Found) -> None:
@@ -182,7 +247,8 @@ def _spread(node: Node) -> None:
     level, slash, rest = tail.partition(b"/")
     child = _make(node, level)
     child.only = node.only
-    child.tail = rest if slash else None
+    if slash:
+        child.set_tail(rest)
     node.only = None
     node.tail = None
 

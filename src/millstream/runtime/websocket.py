@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from websockets.exceptions import InvalidHandshake
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
+from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
@@ -81,7 +82,7 @@ class WebSocketConnection(TransportLink):
 
     def send(self, data: bytes) -> None:
         protocol = self._protocol
-        if protocol is not None and self._is_ready:
+        if protocol is not None and self._is_ready and protocol.state is State.OPEN:
             protocol.send_binary(data)
             self._write(protocol)
 
@@ -89,8 +90,9 @@ class WebSocketConnection(TransportLink):
         protocol = self._protocol
         if protocol is not None and self._is_ready:
             self._is_ready = False
-            protocol.send_close(NORMAL_CLOSURE)
-            self._write(protocol)
+            if protocol.state is State.OPEN:
+                protocol.send_close(NORMAL_CLOSURE)
+                self._write(protocol)
         super().close()
 
     def _on_request(self, protocol: ServerProtocol, request: Request) -> None:

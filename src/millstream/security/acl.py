@@ -17,7 +17,7 @@ import difflib
 from typing import Final, final
 
 from millstream.model.topic import covers, matches, split_share
-from millstream.security.grants import NO_RULE, Grants, to_canonical
+from millstream.security.grants import NO_RULE, Grants
 from millstream.security.principal import ANONYMOUS_NAME, Principal
 from millstream.security.rules import Acl, FilterTemplate, Rule, find_template_fault
 
@@ -203,7 +203,7 @@ class Authorizer:
                 continue
             for template in rule.filters:
                 filter = template.expand(principal.name, client_id)
-                if filter is not None and covers(to_canonical(filter), narrow):
+                if filter is not None and covers(filter, narrow):
                     return rule.number
         return NO_RULE
 

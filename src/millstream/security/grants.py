@@ -16,11 +16,6 @@ from millstream.security.rules import Rule
 NO_RULE: Final = 0
 
 
-def to_canonical(filter: bytes) -> bytes:
-    """`+/#` and `#` mean the same topics, but `covers` compares level by level and would miss it."""
-    return b"#" if filter == b"+/#" else filter
-
-
 @final
 class FilterSet:
     __slots__ = ("_by_first_level", "_exact", "_leading")
@@ -31,7 +26,6 @@ class FilterSet:
         self._leading: list[tuple[bytes, int]] = []
 
     def add(self, filter: bytes, number: int) -> None:
-        filter = to_canonical(filter)
         if not has_wildcard(filter):
             self._exact.setdefault(filter, number)
         elif filter.startswith((b"+", b"#")):

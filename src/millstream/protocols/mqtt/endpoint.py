@@ -190,6 +190,8 @@ class MqttEndpoint(Outgoing):
             self._on_disconnect(event.packet)
         elif isinstance(event, AuthReceived):
             self._on_auth(event, now_ns)
+            if self.machine.is_open and not self.machine.is_waiting:
+                self.handle(self.machine.receive_data(b"", now_ns))  # what came behind it [MQTT-4.12.1]
 
     def _on_auth(self, event: AuthReceived, now_ns: i64) -> None:
         handshake = self.handshake
@@ -217,8 +219,6 @@ class MqttEndpoint(Outgoing):
         properties = packet.properties
         if properties is not None:
             self._is_enhanced = properties.authentication_method == SCRAM
-            outbound.packet_size_max = properties.maximum_packet_size or 0
-            outbound.with_problem_information = properties.request_problem_information != 0
             aliases: i64 = properties.topic_alias_maximum or 0
             if aliases > self._context.terms.topic_alias_out_maximum:
                 aliases = self._context.terms.topic_alias_out_maximum

@@ -265,8 +265,7 @@ class Handshake:
         properties: Properties | None = None
         shown = reason
         if packet.version == 5:
-            properties = Properties()
-            properties.reason_string = text.encode()
+            properties = self._endpoint.machine.outbound.explain(text)
             if self._context.server_reference and reason in (code.QUOTA_EXCEEDED, code.SERVER_BUSY):
                 shown = code.USE_ANOTHER_SERVER  # [MQTT-4.11]
                 properties.server_reference = self._context.server_reference

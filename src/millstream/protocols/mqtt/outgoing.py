@@ -89,6 +89,9 @@ class Outgoing(Endpoint):
     def transmit_release(self, packet_id: i64) -> None:
         self._send_answer(PUBREL, packet_id, 0)
 
+    def on_flush_failed(self, error: Exception) -> None:
+        self.link.on_fault(error)
+
     def unsent_bytes(self) -> i64:
         return self.link.unsent_bytes() + self.outbox.size_bytes()
 

@@ -154,9 +154,7 @@ class Connection(Inbound):
         if self.state is CLOSED:
             return
         if self.version == 5 and (self.state is OPEN):
-            properties = Properties()
-            if self.outbound.with_problem_information:
-                properties.reason_string = text.encode()
+            properties = self.outbound.explain(text)
             properties.server_reference = server_reference
             self._farewell = Disconnect(reason, properties)
         elif self.state is not OPEN:
@@ -174,9 +172,7 @@ class Connection(Inbound):
         if reason == UNSUPPORTED_PROTOCOL_VERSION:
             self.outbound.send_bytes(b"\x20\x02\x00\x01")  # [MQTT-3.1.2-2]; every version can read it
         elif self.version == 5:
-            properties = Properties()
-            properties.reason_string = text.encode()
-            self.outbound.send_packet(ConnAck(False, reason, properties))
+            self.outbound.send_packet(ConnAck(False, reason, self.outbound.explain(text)))
 
     def _close(self, reason: int, text: str, events: list[Event]) -> None:
         self.state = CLOSED
@@ -200,6 +196,11 @@ class Connection(Inbound):
             self.outbound.version = packet.version
             self.state = CONNECTING
             self.is_waiting = True
+            self._alive_ns = now_ns
+            self._grace_ns = self.terms.authentication_ns
+            if packet.properties is not None:
+                self.outbound.packet_size_max = packet.properties.maximum_packet_size or 0
+                self.outbound.with_problem_information = packet.properties.request_problem_information != 0
             events.append(ConnectReceived(packet))
         elif isinstance(packet, Disconnect):
             properties = packet.properties

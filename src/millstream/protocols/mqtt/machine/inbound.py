@@ -108,9 +108,9 @@ class Inbound:
                 body, size = self._long_size(data, position, available)
                 if size < 0:
                     break
-            if size > self._size_max:
-                raise Violation(PACKET_TOO_LARGE, "the packet is larger than the broker takes")
             end: i64 = body + size
+            if end - position > self._size_max:  # the whole packet counts, header included [MQTT-3.2.2-15]
+                raise Violation(PACKET_TOO_LARGE, "the packet is larger than the broker takes")
             if end > available:
                 self._needed = end - position
                 break
@@ -170,7 +170,8 @@ class Inbound:
         message_size_max: i64 = self.terms.message_size_max
         if size - prefix > message_size_max:
             raise Violation(PACKET_TOO_LARGE, "the message is larger than the broker takes")
-        count: i64 = 1
+        run = RunReceived(data, start, end, 1, topic)
+        events.append(run)  # before the loop: what comes behind may turn out malformed
         available: i64 = len(data)
         position: i64 = end
         while position + 2 <= available and data[position] == 0x30:
@@ -180,11 +181,11 @@ class Inbound:
                 following, size = self._long_size(data, position, available)
             if size < prefix or following + size > available or size - prefix > message_size_max:
                 break
-            if not same(data, body, following, prefix):
+            if following + size - position > self._size_max or not same(data, body, following, prefix):
                 break
-            count += 1
             position = following + size
-        events.append(RunReceived(data, start, position, count, topic))
+            run.end = position
+            run.count += 1
         return position
 
     def _read_topic(self, data: bytes, body: i64, size: i64) -> bytes:

@@ -11,7 +11,8 @@ from millstream.model.message import Message
 from millstream.model.outbox import LARGE, Outbox
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.frames import append_start, get_frames, make_prefix
-from millstream.protocols.mqtt.wire.packets import Packet
+from millstream.protocols.mqtt.wire.packets import ConnAck, Disconnect, Packet
+from millstream.protocols.mqtt.wire.properties import Properties
 
 DUP: Final[i64] = 0x08
 RETAIN: Final[i64] = 0x01
@@ -35,7 +36,20 @@ class Outbound:
         return self._alias_max != 0
 
     def send_packet(self, packet: Packet) -> None:
-        self.outbox.write(encode_packet(packet, int(self.version)))
+        data = encode_packet(packet, int(self.version))
+        if self.packet_size_max and len(data) > self.packet_size_max:
+            if not isinstance(packet, (ConnAck, Disconnect)):
+                return  # [MQTT-3.1.2-24]: what the peer cannot take is not sent
+            packet.properties = None  # the reason alone fits [MQTT-3.14.2-3, MQTT-3.2.2-19]
+            data = encode_packet(packet, int(self.version))
+        self.outbox.write(data)
+
+    def explain(self, text: str) -> Properties:
+        """Properties that say why, for a peer that wants to know [MQTT-3.1.2-29]."""
+        properties = Properties()
+        if self.with_problem_information:
+            properties.reason_string = text.encode()
+        return properties
 
     def send_bytes(self, data: bytes) -> None:
         self.outbox.write(data)

@@ -27,4 +27,5 @@ class Terms:
         self.topic_alias_out_maximum: i64 = limits.topic_alias_out_maximum
         self.keep_alive_s_max: i64 = limits.keep_alive_s_max
         self.filters_max = limits.filters_per_subscribe_max
+        self.authentication_ns: i64 = limits.authentication_timeout_ms * 1_000_000
         self.handshake_ns: i64 = limits.handshake_timeout_ms * 1_000_000

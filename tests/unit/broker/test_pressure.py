@@ -1,0 +1,270 @@
+"""Back-pressure: who waits for whom, for how long, and what is dropped when nobody waits any more."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import FakeLine, FakeRun, MqttPeer, MqttWorld, World, make_message
+
+from millstream.broker.line import Ending
+from millstream.broker.session import Session
+from millstream.model.limits import Limits
+from millstream.model.outlet import Target
+from millstream.protocols.mqtt.wire.packets import Connect, PubAck, Publish, Subscribe, SubscribeEntry
+from millstream.protocols.mqtt.wire.properties import Properties
+
+
+def reader(world: World, window: int = 2, name: str = "r") -> tuple[Session, FakeLine]:
+    session, line = world.connect(name, window=window)
+    world.subscribe(session, b"t")
+    return session, line
+
+
+def hold(world: World, source: FakeLine) -> bool:
+    """What an endpoint does after each read: wait for the full session it met."""
+    held = world.broker.pressure.take_held()
+    return held is not None and world.broker.pressure.wait(held, source)
+
+
+def block(line: FakeLine) -> None:
+    assert line.session is not None
+    line.is_lagging = True
+    line.session.on_lagging()
+    line.is_blocked = True
+    line.session.on_blocked()
+
+
+def catch_up(line: FakeLine) -> None:
+    assert line.session is not None
+    line.is_lagging = line.is_blocked = False
+    line.session.on_caught_up()
+
+
+def test_a_source_waits_while_the_queue_is_over_its_mark_and_goes_on_when_it_is_not() -> None:
+    world = World(Limits(pending_messages_max=2))
+    session, line = reader(world)
+    source = FakeLine()
+    for _ in range(3):
+        world.publish(b"t")
+        assert not hold(world, source)
+    world.publish(b"t")
+    assert hold(world, source)
+    assert session.is_full
+    session.on_settled(line.ids()[0], 1)
+    assert source.resumed == 1
+    assert not session.is_full
+    assert world.account.counters.dropped_queue_full == 0
+
+
+def test_a_source_waits_for_a_blocked_line_and_at_most_once_still_passes() -> None:
+    world = World()
+    _, line = reader(world)
+    block(line)
+    world.broker.pressure.take_held()
+    source = FakeLine()
+    world.publish(b"t", b"0", guarantee=0)
+    assert hold(world, source)
+    assert line.plain == [(b"0", False, ())]
+    catch_up(line)
+    assert source.resumed == 1
+
+
+def test_a_session_that_makes_progress_may_let_its_sources_wait_for_long() -> None:
+    world = World(Limits(pending_messages_max=1, slow_grace_ms=100))
+    session, line = reader(world, window=1)
+    source = FakeLine()
+    for _ in range(30):
+        world.publish(b"t")
+    assert hold(world, source)
+    for number in range(25):
+        world.move(0.09)
+        session.on_settled(line.ids()[number], 1)
+        assert source.resumed == 0
+        assert not session.is_slow
+    assert session.is_full
+
+
+def test_a_session_that_stands_still_is_slow_after_the_grace_and_holds_nobody() -> None:
+    world = World(Limits(pending_messages_max=1, slow_grace_ms=100, offline_messages_max=3))
+    session, line = reader(world, window=1)
+    source = FakeLine()
+    for _ in range(10):
+        world.publish(b"t")
+    assert hold(world, source)
+    world.move(0.05)
+    assert source.resumed == 0
+    world.move(0.06)
+    assert session.is_slow
+    assert source.resumed == 1
+    assert session.queued_count() == 3
+    assert world.account.counters.dropped_queue_full == 6
+    world.publish(b"t")
+    assert not hold(world, source)
+    assert world.account.counters.dropped_queue_full == 7
+    assert not session.is_present()
+
+
+def test_a_slow_session_that_has_caught_up_is_waited_for_again() -> None:
+    world = World(Limits(pending_messages_max=1, slow_grace_ms=100, offline_messages_max=3))
+    session, line = reader(world, window=1)
+    for _ in range(4):
+        world.publish(b"t")
+    world.broker.pressure.take_held()
+    world.move(0.2)
+    assert session.is_slow
+    for _ in range(4):
+        session.on_settled(line.ids()[-1], 1)
+    assert session.queued_count() == 0
+    assert not session.is_slow
+    assert session.is_present()
+    for _ in range(2):
+        world.publish(b"t")
+    assert hold(world, FakeLine())
+
+
+def test_at_most_once_to_a_slow_session_is_dropped_and_counted() -> None:
+    world = World(Limits(slow_grace_ms=100))
+    session, line = reader(world)
+    block(line)
+    world.move(0.2)
+    assert session.is_slow
+    world.publish(b"t", guarantee=0)
+    session.deliver_run(FakeRun([make_message(b"t")] * 5), Target(session, 0, False, (), b""))
+    assert line.plain == []
+    assert line.runs == []
+    assert world.account.counters.dropped_slow == 6
+    catch_up(line)
+    world.publish(b"t", guarantee=0)
+    assert len(line.plain) == 1
+
+
+def test_at_most_once_is_dropped_once_the_unsent_bytes_reach_their_end() -> None:
+    world = World(Limits(unsent_bytes_max=1000))
+    _, line = reader(world)
+    block(line)
+    line.unsent = 999
+    world.publish(b"t", guarantee=0)
+    line.unsent = 1000
+    world.publish(b"t", guarantee=0)
+    assert len(line.plain) == 1
+    assert world.account.counters.dropped_slow == 1
+
+
+def test_one_that_stood_still_before_it_was_full_holds_nobody_at_all() -> None:
+    world = World(Limits(slow_grace_ms=100, pending_messages_max=3))
+    session, line = reader(world, window=1)
+    world.publish(b"t")
+    world.publish(b"t")  # waits for the window: from now on it is watched
+    world.move(0.2)
+    assert not session.is_slow  # nobody waits for it yet
+    for _ in range(3):
+        world.publish(b"t")
+        assert not hold(world, FakeLine())
+    assert session.is_slow
+
+
+def test_a_source_that_has_gone_is_not_resumed() -> None:
+    world = World(Limits(pending_messages_max=1))
+    session, line = reader(world, window=1)
+    stays, goes = FakeLine(), FakeLine()
+    for _ in range(3):
+        world.publish(b"t")
+    held = world.broker.pressure.take_held()
+    assert held is session
+    assert world.broker.pressure.wait(session, stays)
+    assert world.broker.pressure.wait(session, goes)
+    world.broker.forget_line(goes)
+    world.drop(session)
+    assert (stays.resumed, goes.resumed) == (1, 0)
+
+
+def test_sources_go_on_when_the_full_session_leaves_or_ends() -> None:
+    for expiry_s in (0, 100):
+        world = World(Limits(pending_messages_max=1))
+        session, _ = world.connect("r", expiry_s=expiry_s, window=1)
+        world.subscribe(session, b"t")
+        source = FakeLine()
+        for _ in range(3):
+            world.publish(b"t")
+        assert hold(world, source)
+        world.drop(session)
+        assert source.resumed == 1
+        assert not session.is_full
+        world.move(10)
+        assert source.resumed == 1
+
+
+def test_under_pending_nobody_waits_for_a_window_and_the_excess_is_dropped_and_counted() -> None:
+    world = World(Limits(inflight_overflow="pending", pending_messages_max=2))
+    session, line = reader(world, window=1)
+    source = FakeLine()
+    for number in range(5):
+        world.publish(b"t", b"%d" % number)
+        assert not hold(world, source)
+    assert session.queued_count() == 2
+    assert world.account.counters.dropped_queue_full == 2
+    for _ in range(3):
+        session.on_settled(line.ids()[-1], 1)
+    assert line.payloads() == [b"0", b"1", b"2"]
+
+
+def test_under_pending_sources_still_wait_for_a_line_that_is_blocked() -> None:
+    world = World(Limits(inflight_overflow="pending"))
+    _, line = reader(world)
+    block(line)
+    world.broker.pressure.take_held()
+    source = FakeLine()
+    world.publish(b"t")
+    assert hold(world, source)
+    catch_up(line)
+    assert source.resumed == 1
+    assert len(line.sent) == 1
+
+
+@pytest.mark.parametrize("disconnects", [False, True])
+def test_a_slow_session_is_disconnected_only_if_the_operator_wants_it(disconnects: bool) -> None:
+    world = World(Limits(disconnect_on_full=disconnects, slow_grace_ms=100))
+    session, line = reader(world)
+    block(line)
+    world.move(0.2)
+    assert line.endings == ([Ending.TOO_SLOW] if disconnects else [])
+    assert (session.line is None) == disconnects
+
+
+# ------------------------------------------------------------------- through MQTT endpoints
+
+
+def subscriber(world: MqttWorld, client_id: str, window: int) -> MqttPeer:
+    properties = Properties()
+    properties.receive_maximum = window
+    peer = world.client(Connect(5, client_id, properties=properties))
+    peer.send(Subscribe(1, [SubscribeEntry(b"t", 1)]))
+    return peer
+
+
+def test_a_publisher_is_not_read_while_its_subscriber_is_full() -> None:
+    world = MqttWorld(Limits(pending_messages_max=2))
+    slow = subscriber(world, "slow", 1)
+    publisher = world.client(Connect(4, "publisher"))
+    publisher.send(*[Publish(b"t", b"x", 1, packet_id=number) for number in range(1, 4)])
+    assert publisher.link.is_paused
+    slow.send(PubAck(1))
+    assert not publisher.link.is_paused
+
+
+def test_a_publisher_waits_for_another_full_session_even_when_its_own_is_full_too() -> None:
+    world = MqttWorld(Limits(pending_messages_max=2))
+    subscriber(world, "slow", 1)
+    publisher = subscriber(world, "publisher", 1)
+    publisher.send(*[Publish(b"t", b"x", 1, packet_id=number) for number in range(1, 5)])
+    assert publisher.link.is_paused
+
+
+def test_a_publisher_that_feeds_itself_faster_than_it_answers_is_bounded() -> None:
+    world = MqttWorld(Limits(pending_messages_max=10, offline_messages_max=20, slow_grace_ms=100))
+    client = subscriber(world, "self", 1)
+    for number in range(1, 300):
+        client.send(Publish(b"t", b"x", 1, packet_id=number), PubAck(number))
+        client.send(*[Publish(b"t", b"x", 1, packet_id=1000 + more) for more in range(10)])
+        world.move(0.05)
+    session = world.account.sessions["self"]
+    assert session.queued_count() < 500
