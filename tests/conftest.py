@@ -24,7 +24,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure() -> None:
-    wanted = os.environ.get("MILLSTREAM_BUILD")  # set by ./dev
+    wanted = os.environ.get("MILLSTREAM_TEST_BUILD")  # set by ./dev
     if wanted is not None and wanted != build_name():
         pytest.exit(f"asked to test the {wanted} build, found the {build_name()} one", returncode=4)
 

@@ -107,8 +107,8 @@ class FakeLine(Line):
     def flush(self) -> None:
         pass
 
-    def on_flush_failed(self, fault: Exception) -> None:
-        raise fault
+    def on_flush_failed(self, error: Exception) -> None:
+        raise error
 
     def transmit_run(self, run: Run, target: Target) -> None:
         self.runs.append(run)
@@ -294,6 +294,9 @@ class FakeLink(Link):
 
     def ask(self, credentials: Credentials) -> None:
         self.asked.append(credentials)
+
+    def on_fault(self, fault: Exception) -> None:
+        raise fault
 
     def on_authenticated(self) -> None:
         self.is_authenticated = True

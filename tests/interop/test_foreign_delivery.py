@@ -11,7 +11,9 @@ from foreign_client import Received, Will
 from links import EACH_CLIENT, EVERY_LINK, PAIRS, Link, links, runnable
 
 if TYPE_CHECKING:
-    from conftest import Guests
+    from guests import Guests
+
+pytest_plugins = ["interop_fixtures"]
 
 LARGE_BYTES = 900 * 1024
 

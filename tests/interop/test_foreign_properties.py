@@ -12,7 +12,9 @@ from mqttjs_client import MqttJsClient
 from paho_client import PahoClient
 
 if TYPE_CHECKING:
-    from conftest import Guests
+    from guests import Guests
+
+pytest_plugins = ["interop_fixtures"]
 
 # MQTT.js keeps user properties in an object: the order of values with one name, and of first names.
 USER = (("a", "1"), ("a", "2"), ("a", "2"), ("ä", "ö"), ("b", ""), ("c", "3"))

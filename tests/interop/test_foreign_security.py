@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiomqtt_client import AiomqttClient
-from conftest import PASSWORDS
 from foreign_client import Certificate, ForeignClient, RefusedError, Will
 from links import KINDS, Link, links, marks_of
 from mqttjs_client import MqttJsClient
 from paho_client import PahoClient
+from passwords import PASSWORDS
 
 if TYPE_CHECKING:
-    from conftest import Guests
+    from guests import Guests
+
+pytest_plugins = ["interop_fixtures"]
 
 BAD_CREDENTIALS = {4: {4, 5}, 5: {0x86, 0x87}}
 PACKET_ID_NOT_FOUND = 0x92

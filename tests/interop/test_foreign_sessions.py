@@ -12,7 +12,9 @@ from mqttjs_client import MqttJsClient
 from paho_client import PahoClient
 
 if TYPE_CHECKING:
-    from conftest import Guests
+    from guests import Guests
+
+pytest_plugins = ["interop_fixtures"]
 
 SESSION_TAKEN_OVER = 0x8E
 

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PASSWORDS
 from foreign_client import TIMEOUT_S, Address, Certificate, ForeignClient, Options
 from paho_client import PahoClient
+from passwords import PASSWORDS
+
+pytest_plugins = ["interop_fixtures"]
 
 MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
 pytestmark = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PASSWORDS
 from foreign_client import Address, Certificate, Properties
 from links import Link
 from mosquitto_tools import MISSING, Subscriber, Tools
 from paho_client import PahoClient
+from passwords import PASSWORDS
 
 if TYPE_CHECKING:
-    from conftest import Guests
+    from guests import Guests
+
+pytest_plugins = ["interop_fixtures"]
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason="mosquitto-clients is not installed")
 

@@ -18,7 +18,10 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 if TYPE_CHECKING:
-    from conftest import Guests
+    from conftest import BrokerProcess
+    from guests import Guests
+
+pytest_plugins = ["interop_fixtures"]
 
 CONNACK = b"\x20\x02\x00\x00"
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
@@ -152,12 +155,12 @@ def errors_since(log_file: Path, position: int) -> list[str]:
 
 @pytest.mark.parametrize("has_unsent_answers", [False, True])
 def test_leaving_in_one_write_is_a_proper_disconnect(
-    websocket: WebSocket, guests: Guests, tls_broker: object, topic: str, has_unsent_answers: bool
+    websocket: WebSocket, guests: Guests, tls_broker: BrokerProcess, topic: str, has_unsent_answers: bool
 ) -> None:
     """DISCONNECT and the close frame in one TCP segment, as MQTT.js sends them."""
     observer = guests.join(Link(PahoClient, "tcp", 4))
     observer.subscribe(f"{topic}/#", 1)
-    log_file = tls_broker.log_file  # type: ignore[attr-defined]
+    log_file = tls_broker.log_file
     logged = log_file.stat().st_size
     websocket.send(connect_packet(topic, (f"{topic}/will", "a will")))
     websocket.expect(CONNACK)
@@ -174,11 +177,11 @@ def test_leaving_in_one_write_is_a_proper_disconnect(
 
 
 def test_a_connection_that_closes_with_unsent_answers_holds_no_other_up(
-    websocket: WebSocket, guests: Guests, tls_broker: object, topic: str
+    websocket: WebSocket, guests: Guests, tls_broker: BrokerProcess, topic: str
 ) -> None:
     observer = guests.join(Link(PahoClient, "tcp", 4))
     observer.subscribe(topic, 1)
-    log_file = tls_broker.log_file  # type: ignore[attr-defined]
+    log_file = tls_broker.log_file
     logged = log_file.stat().st_size
     websocket.send(connect_packet(topic))
     websocket.expect(CONNACK)

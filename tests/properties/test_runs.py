@@ -101,8 +101,8 @@ class Nobody(Flushable):
     def flush(self) -> None:
         pass
 
-    def on_flush_failed(self, fault: Exception) -> None:
-        raise fault
+    def on_flush_failed(self, error: Exception) -> None:
+        raise error
 
 
 class Server:

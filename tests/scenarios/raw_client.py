@@ -210,7 +210,7 @@ class RawClient:
 
     def shrink_input(self) -> None:
         """Take little into the kernel's buffer: a client that does not read shows sooner."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 128 * 1024)
 
     def wait_closed(self) -> None:
         """The broker ends the connection, whatever it sends before."""
@@ -314,9 +314,7 @@ class RawClient:
         properties = props(subscription_identifiers=[identifier]) if identifier else None
         return self.subscribe_all([entry], properties)[0]
 
-    def subscribe_all(
-        self, entries: list[SubscribeEntry], properties: Properties | None = None
-    ) -> list[int]:
+    def subscribe_all(self, entries: list[SubscribeEntry], properties: Properties | None = None) -> list[int]:
         packet_id = self.new_packet_id()
         self.send(Subscribe(packet_id, entries, properties))
         answer = self.receive()

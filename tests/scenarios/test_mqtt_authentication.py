@@ -41,7 +41,9 @@ def make_users(*names: str) -> UserTable:
     users = {}
     for name in names:
         password = f"{name}'s password"
-        users[name] = User(name, hash_password(password), "default", parse_scram_record(make_scram_record(password)))
+        users[name] = User(
+            name, hash_password(password), "default", parse_scram_record(make_scram_record(password))
+        )
     return UserTable(users)
 
 
@@ -121,7 +123,9 @@ def test_what_a_refused_client_sent_behind_its_connect_is_not_done(clients: Clie
 
 
 @BOTH_VERSIONS
-def test_packets_behind_a_connect_that_needs_time_are_served_afterwards(clients: Clients, version: int) -> None:
+def test_packets_behind_a_connect_that_needs_time_are_served_afterwards(
+    clients: Clients, version: int
+) -> None:
     client = clients.new(version)
     client.send_connect(username="bob", password=b"bob's password")
     topic = unique_topic()
@@ -133,7 +137,9 @@ def test_packets_behind_a_connect_that_needs_time_are_served_afterwards(clients:
 @BOTH_VERSIONS
 def test_another_user_cannot_take_over_a_session(clients: Clients, version: int) -> None:
     name = unique()
-    client = clients.open(version, name, clean=False, expiry_s=60, username="alice", password=b"alice's password")
+    client = clients.open(
+        version, name, clean=False, expiry_s=60, username="alice", password=b"alice's password"
+    )
     for clean in (True, False):
         thief = clients.new(version)
         thief.send_connect(name, clean=clean, username="bob", password=b"bob's password")
@@ -217,7 +223,9 @@ def finish_scram(client: RawClient, scram: ScramClient) -> ConnAck:
     assert answer.properties is not None
     assert answer.properties.authentication_method == SCRAM  # [MQTT-4.12.0-5]
     assert answer.properties.authentication_data is not None
-    scram.set_server_final(answer.properties.authentication_data.decode())  # raises if the broker is not genuine
+    scram.set_server_final(
+        answer.properties.authentication_data.decode()
+    )  # raises if the broker is not genuine
     return answer
 
 
@@ -292,7 +300,9 @@ def test_rubbish_instead_of_a_first_message_is_refused(clients: Clients, data: b
     client.expect_closed()
 
 
-def reauthenticate(client: RawClient, name: str = "alice", password: str = "alice's password") -> Auth | Disconnect:
+def reauthenticate(
+    client: RawClient, name: str = "alice", password: str = "alice's password"
+) -> Auth | Disconnect:
     scram = ScramClient(["SCRAM-SHA-256"], name, password)
     first = props(authentication_method=SCRAM, authentication_data=scram.get_client_first().encode())
     client.send(Auth(0x19, first))

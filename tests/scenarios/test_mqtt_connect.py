@@ -76,7 +76,9 @@ def test_a_second_connect_is_a_protocol_error(clients: Clients, version: int) ->
         pytest.param(b"\x30\xff\xff\xff\x7f" + b"\x01" * 4096, id="a huge PUBLISH"),
     ],
 )
-def test_any_other_first_packet_closes_the_connection_without_an_answer(clients: Clients, data: bytes) -> None:
+def test_any_other_first_packet_closes_the_connection_without_an_answer(
+    clients: Clients, data: bytes
+) -> None:
     client = clients.new()  # [MQTT-3.1.0-1]
     client.send_bytes(data)
     client.expect_closed()

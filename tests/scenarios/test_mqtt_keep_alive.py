@@ -34,15 +34,15 @@ def test_pings_in_one_write_are_all_answered(clients: Clients, version: int) -> 
 
 
 @BOTH_VERSIONS
-def test_a_silent_client_is_disconnected_after_one_and_a_half_keep_alives(clients: Clients, version: int) -> None:
+def test_a_silent_client_is_disconnected_after_one_and_a_half_keep_alives(
+    clients: Clients, version: int
+) -> None:
     clients.open(version, keep_alive_s=1).expect_disconnect(0x8D)  # [MQTT-3.1.2-22]
 
 
 @BOTH_VERSIONS
 @pytest.mark.parametrize("packet", [PingReq(), Publish(b"keep/alive", b"x")], ids=["PINGREQ", "PUBLISH"])
-def test_any_packet_keeps_a_client_alive(
-    clients: Clients, version: int, packet: PingReq | Publish
-) -> None:
+def test_any_packet_keeps_a_client_alive(clients: Clients, version: int, packet: PingReq | Publish) -> None:
     lively = clients.open(version, keep_alive_s=2)
     for _ in range(2):  # each turn takes as long as a silent client lives: one and a half seconds
         clients.open(version, keep_alive_s=1).expect_disconnect(0x8D)

@@ -8,7 +8,16 @@ import pytest
 from conftest import BrokerProcess, StartBroker
 from raw_client import BOTH_VERSIONS, Clients, RawClient, unique_topic
 
-from millstream.protocols.mqtt.wire.packets import PingReq, PingResp, PubAck, PubComp, Publish, PubRec, PubRel, Will
+from millstream.protocols.mqtt.wire.packets import (
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    Will,
+)
 
 
 def wait_for_value(clients: Clients, topic: bytes, is_wanted: Callable[[int], bool]) -> None:
@@ -53,7 +62,9 @@ def test_with_pending_a_full_window_never_holds_a_publisher(start_broker: StartB
 
 
 @BOTH_VERSIONS
-def test_with_backpressure_a_publisher_waits_and_nothing_is_lost(start_broker: StartBroker, version: int) -> None:
+def test_with_backpressure_a_publisher_waits_and_nothing_is_lost(
+    start_broker: StartBroker, version: int
+) -> None:
     broker = start_broker(
         "session.max_inflight_messages=2",
         "session.inflight_overflow=backpressure",
@@ -178,7 +189,9 @@ def test_a_slow_consumer_can_be_disconnected_instead(start_broker: StartBroker) 
 
 
 @BOTH_VERSIONS
-def test_a_slow_numbered_consumer_loses_nothing_within_its_bounds(start_broker: StartBroker, version: int) -> None:
+def test_a_slow_numbered_consumer_loses_nothing_within_its_bounds(
+    start_broker: StartBroker, version: int
+) -> None:
     broker = start_broker(*SMALL_QUEUES, "session.max_offline_queue_size=10000")
     with Clients(broker.mqtt_port) as clients:
         topic = unique_topic()
@@ -186,9 +199,9 @@ def test_a_slow_numbered_consumer_loses_nothing_within_its_bounds(start_broker: 
         slow.shrink_input()
         slow.subscribe(topic, 1)
         publisher = clients.open(version)
-        for number in range(600):
+        for number in range(3000):
             publisher.publish(topic, b"%d" % number + b" " * 5000, 1)
-        for number in range(600):
+        for number in range(3000):
             found = slow.expect_publish()
             slow.answer(found)
             assert int(found.payload) == number
@@ -199,7 +212,9 @@ def test_a_slow_numbered_consumer_loses_nothing_within_its_bounds(start_broker: 
 
 @BOTH_VERSIONS
 @pytest.mark.parametrize("size", [1, 10_000])
-def test_an_asynchronous_fan_out_delivers_all_in_order(start_broker: StartBroker, version: int, size: int) -> None:
+def test_an_asynchronous_fan_out_delivers_all_in_order(
+    start_broker: StartBroker, version: int, size: int
+) -> None:
     broker = start_broker("broker.async_fan_out=true", f"broker.fan_out_queue_size={size}")
     with Clients(broker.mqtt_port) as clients:
         topic = unique_topic()
@@ -276,7 +291,9 @@ def test_the_state_of_the_broker_is_refreshed(counted: BrokerProcess, version: i
 
 
 @BOTH_VERSIONS
-def test_the_state_of_the_broker_is_hidden_from_leading_wildcards(counted: BrokerProcess, version: int) -> None:
+def test_the_state_of_the_broker_is_hidden_from_leading_wildcards(
+    counted: BrokerProcess, version: int
+) -> None:
     with Clients(counted.mqtt_port) as clients:  # [MQTT-4.7.2-1]
         client = clients.open(version)
         for filter in (b"#", b"+/#", b"+/broker/#", b"+/broker/uptime"):

@@ -126,7 +126,9 @@ def test_aliases_go_with_the_other_properties(clients: Clients) -> None:
     subscriber.subscribe(topic, 1)
     client = clients.open(5)
     for name in (topic, b""):
-        sent = props(topic_alias=2, content_type=b"x", user_properties=[(b"a", b"b")], message_expiry_interval=60)
+        sent = props(
+            topic_alias=2, content_type=b"x", user_properties=[(b"a", b"b")], message_expiry_interval=60
+        )
         client.publish(name, b"x", 1, properties=sent)
         found = subscriber.take(topic, b"x", 1)
         assert found.properties is not None
@@ -261,7 +263,9 @@ def test_a_packet_over_the_servers_maximum_is_refused(clients: Clients) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_packet_over_the_limit_closes_the_connection_before_it_is_read(clients: Clients, version: int) -> None:
+def test_a_packet_over_the_limit_closes_the_connection_before_it_is_read(
+    clients: Clients, version: int
+) -> None:
     client = clients.open(version)
     client.send_bytes(b"\x30\xff\xff\xff\x7f\x00\x01a")
     client.expect_disconnect(0x95)

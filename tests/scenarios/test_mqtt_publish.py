@@ -342,7 +342,9 @@ def test_a_refused_delivery_is_over(clients: Clients, reason: int) -> None:
         publisher.publish(topic, b"%d" % qos, qos)
         found = subscriber.expect_publish()
         refusal = PubAck if qos == 1 else PubRec
-        subscriber.send(refusal(found.packet_id, reason, props(reason_string=b"no", user_properties=[(b"a", b"b")])))
+        subscriber.send(
+            refusal(found.packet_id, reason, props(reason_string=b"no", user_properties=[(b"a", b"b")]))
+        )
         subscriber.expect_nothing()
     subscriber.close()
     clients.resume(5, name).expect_nothing()  # and it does not come back

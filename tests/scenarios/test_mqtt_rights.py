@@ -41,7 +41,9 @@ def ruled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     folder = tmp_path_factory.mktemp("ruled")
     users = write_private(folder / "users.txt", format_users(USERS))
     rules = write_private(folder / "acl.yaml", RULES)
-    config = write_private(folder / "millstream.yaml", "accounts:\n  north: {max_connections: 3}\n  south: {}\n")
+    config = write_private(
+        folder / "millstream.yaml", "accounts:\n  north: {max_connections: 3}\n  south: {}\n"
+    )
     settings = (f"auth.password_file={users}", f"auth.acl_file={rules}")
     broker = BrokerProcess(folder, settings, ("--config", str(config)))
     broker.wait_ready()
@@ -132,7 +134,9 @@ def test_a_publish_without_the_right_is_not_delivered(clients: Clients, version:
 def test_a_subscribe_without_the_right_is_refused(clients: Clients, version: int) -> None:
     alice = log_in(clients, version, "alice")
     refused = NOT_AUTHORIZED if version == 5 else 0x80
-    entries = [SubscribeEntry(name, 1) for name in (b"in/x", b"open/x", b"#", b"+/x", b"$share/g/in/x", b"open/#")]
+    entries = [
+        SubscribeEntry(name, 1) for name in (b"in/x", b"open/x", b"#", b"+/x", b"$share/g/in/x", b"open/#")
+    ]
     assert alice.subscribe_all(entries) == [refused, 1, refused, refused, refused, 1]
 
 

@@ -311,7 +311,9 @@ def test_disconnect_may_lengthen_the_expiry(clients: Clients) -> None:
     other_topic = unique_topic()
     watcher = clients.open(5)
     watcher.subscribe(other_topic)
-    clients.open(5, expiry_s=1, will=Will(other_topic, b"1 s", properties=props(will_delay_interval=9))).close()
+    clients.open(
+        5, expiry_s=1, will=Will(other_topic, b"1 s", properties=props(will_delay_interval=9))
+    ).close()
     other.close()
     watcher.take(other_topic, b"1 s")
     assert clients.new(5).connect(name, clean=False, expiry_s=1).session_present

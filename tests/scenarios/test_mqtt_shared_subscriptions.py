@@ -61,7 +61,9 @@ def test_groups_and_ordinary_subscribers_get_a_copy_each(clients: Clients, versi
 
 
 @BOTH_VERSIONS
-def test_a_client_with_a_shared_and_an_ordinary_subscription_gets_both(clients: Clients, version: int) -> None:
+def test_a_client_with_a_shared_and_an_ordinary_subscription_gets_both(
+    clients: Clients, version: int
+) -> None:
     topic = unique_topic()
     client = clients.open(version)
     client.subscribe(topic, 0)
@@ -95,7 +97,8 @@ def test_every_member_has_its_own_qos(clients: Clients, version: int) -> None:
 
 @BOTH_VERSIONS
 @pytest.mark.parametrize(
-    "filter", [b"$share/", b"$share/g", b"$share//t", b"$share/g/", b"$share/a+/t", b"$share/#/t", b"$share/+/t"]
+    "filter",
+    [b"$share/", b"$share/g", b"$share//t", b"$share/g/", b"$share/a+/t", b"$share/#/t", b"$share/+/t"],
 )
 def test_an_ill_formed_share_is_refused(clients: Clients, version: int, filter: bytes) -> None:
     client = clients.open(version)  # [MQTT-4.8.2-1, 4.8.2-2]
@@ -180,7 +183,9 @@ def test_messages_wait_when_the_whole_group_is_away(clients: Clients, version: i
     publisher = clients.open(version)
     for number in range(6):
         publisher.publish(topic, b"%d" % number, 1)
-    found = sum([[publish.payload for publish in take_all(clients.resume(version, name))] for name in names], [])
+    found = sum(
+        [[publish.payload for publish in take_all(clients.resume(version, name))] for name in names], []
+    )
     assert sorted(found) == [b"%d" % number for number in range(6)]
 
 

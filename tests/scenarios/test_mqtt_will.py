@@ -45,7 +45,9 @@ def test_a_disconnect_takes_the_will_back(clients: Clients, version: int) -> Non
     watcher.expect_nothing()
 
 
-@pytest.mark.parametrize("reason", [0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99])
+@pytest.mark.parametrize(
+    "reason", [0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99]
+)
 def test_a_disconnect_with_another_reason_sends_the_will(clients: Clients, reason: int) -> None:
     topic = unique_topic()  # [MQTT-3.1.2-10]: only 0x00 takes it back
     watcher = clients.open(5)

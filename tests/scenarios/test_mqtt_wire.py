@@ -64,7 +64,12 @@ EVERYWHERE = [
     ("a server's SUBACK", b"\x90\x03\x00\x01\x00", b"\x90\x04\x00\x01\x00\x00", (PROTOCOL,)),
     ("a server's UNSUBACK", b"\xb0\x02\x00\x01", b"\xb0\x04\x00\x01\x00\x00", (PROTOCOL,)),
     ("a server's PINGRESP", b"\xd0\x00", b"\xd0\x00", (PROTOCOL,)),
-    ("remaining length of five bytes", b"\x30\x80\x80\x80\x80\x01", b"\x30\x80\x80\x80\x80\x01", (MALFORMED,)),
+    (
+        "remaining length of five bytes",
+        b"\x30\x80\x80\x80\x80\x01",
+        b"\x30\x80\x80\x80\x80\x01",
+        (MALFORMED,),
+    ),
     ("PUBACK cut short", b"\x40\x01\x00", b"\x40\x01\x00", (MALFORMED,)),
     ("PUBACK empty", b"\x40\x00", b"\x40\x00", (MALFORMED,)),
     ("MQTT-2.2.1-3 PUBACK id 0", b"\x40\x02\x00\x00", b"\x40\x02\x00\x00", (PROTOCOL, MALFORMED)),
@@ -74,7 +79,12 @@ EVERYWHERE = [
     # --- PUBLISH
     ("MQTT-3.3.1-4 QoS 3", b"\x36\x05\x00\x01a\x00\x01", b"\x36\x06\x00\x01a\x00\x01\x00", (MALFORMED,)),
     ("MQTT-3.3.1-2 DUP at QoS 0", b"\x38\x03\x00\x01a", b"\x38\x04\x00\x01a\x00", (MALFORMED, PROTOCOL)),
-    ("MQTT-2.2.1-3 PUBLISH id 0", b"\x32\x05\x00\x01a\x00\x00", b"\x32\x06\x00\x01a\x00\x00\x00", (PROTOCOL,)),
+    (
+        "MQTT-2.2.1-3 PUBLISH id 0",
+        b"\x32\x05\x00\x01a\x00\x00",
+        b"\x32\x06\x00\x01a\x00\x00\x00",
+        (PROTOCOL,),
+    ),
     ("PUBLISH without a topic field", b"\x30\x01\x00", b"\x30\x01\x00", (MALFORMED,)),
     ("PUBLISH with an empty body", b"\x30\x00", b"\x30\x00", (MALFORMED,)),
     ("PUBLISH topic cut short", b"\x30\x04\x00\x09ab", b"\x30\x04\x00\x09ab", (MALFORMED,)),
@@ -171,7 +181,12 @@ EVERYWHERE = [
         b"\xa2\x06\x00\x01\x00\x00\x01\xff",
         (MALFORMED,),
     ),
-    ("UNSUBSCRIBE filter cut short", b"\xa2\x04\x00\x01\x00\x05", b"\xa2\x05\x00\x01\x00\x00\x05", (MALFORMED,)),
+    (
+        "UNSUBSCRIBE filter cut short",
+        b"\xa2\x04\x00\x01\x00\x05",
+        b"\xa2\x05\x00\x01\x00\x00\x05",
+        (MALFORMED,),
+    ),
 ]
 
 
@@ -206,7 +221,11 @@ ONLY_FIVE = [
     ("content type twice", publish_with(b"\x03\x00\x01a" * 2), (PROTOCOL,)),
     ("MQTT-3.3.2-19 content type not UTF-8", publish_with(b"\x03\x00\x01\xff"), (MALFORMED,)),
     ("response topic twice", publish_with(b"\x08\x00\x01a" * 2), (PROTOCOL,)),
-    ("MQTT-3.3.2-14 response topic with wildcard", publish_with(b"\x08\x00\x01#"), (PROTOCOL, MALFORMED, INVALID_TOPIC)),
+    (
+        "MQTT-3.3.2-14 response topic with wildcard",
+        publish_with(b"\x08\x00\x01#"),
+        (PROTOCOL, MALFORMED, INVALID_TOPIC),
+    ),
     ("MQTT-3.3.2-13 response topic not UTF-8", publish_with(b"\x08\x00\x01\xff"), (MALFORMED,)),
     ("correlation data twice", publish_with(b"\x09\x00\x01a" * 2), (PROTOCOL,)),
     ("topic alias twice", publish_with(b"\x23\x00\x01" * 2), (PROTOCOL,)),
@@ -223,11 +242,19 @@ ONLY_FIVE = [
     ("property length of five bytes", frame(0x30, text(b"t"), b"\x80\x80\x80\x80\x01", b"x"), (MALFORMED,)),
     ("MQTT-1.5.5-1 remaining length not minimal", b"\xc0\x80\x00", (MALFORMED,)),
     ("subscription identifier 0", packet_with(0x82, b"\x0b\x00", text(b"t"), b"\x00"), (PROTOCOL,)),
-    ("subscription identifier twice", packet_with(0x82, b"\x0b\x01\x0b\x02", text(b"t"), b"\x00"), (PROTOCOL,)),
+    (
+        "subscription identifier twice",
+        packet_with(0x82, b"\x0b\x01\x0b\x02", text(b"t"), b"\x00"),
+        (PROTOCOL,),
+    ),
     ("subscription identifier cut short", packet_with(0x82, b"\x0b", text(b"t"), b"\x00"), (MALFORMED,)),
     ("retain handling 3", packet_with(0x82, b"", text(b"t"), b"\x30"), (PROTOCOL, MALFORMED)),
     ("MQTT-3.8.3-4 no local on a share", packet_with(0x82, b"", text(b"$share/g/t"), b"\x04"), (PROTOCOL,)),
-    ("topic alias in SUBSCRIBE", packet_with(0x82, b"\x23\x00\x01", text(b"t"), b"\x00"), (MALFORMED, PROTOCOL)),
+    (
+        "topic alias in SUBSCRIBE",
+        packet_with(0x82, b"\x23\x00\x01", text(b"t"), b"\x00"),
+        (MALFORMED, PROTOCOL),
+    ),
     ("subscription id in UNSUBSCRIBE", packet_with(0xA2, b"\x0b\x01", text(b"t")), (MALFORMED, PROTOCOL)),
     ("MQTT-3.4.2-1 PUBACK reason unknown", b"\x40\x03\x00\x01\x01", (PROTOCOL, MALFORMED)),
     ("MQTT-3.5.2-1 PUBREC reason unknown", b"\x50\x03\x00\x01\x92", (PROTOCOL, MALFORMED)),
@@ -291,7 +318,9 @@ def test_what_came_before_a_malformed_packet_is_done(clients: Clients, version: 
     watcher.subscribe(topic, 2)
     client = clients.open(version)
     packet_id = 5 if qos else 0
-    client.send_bytes(encode_packet(Publish(topic, b"first", qos, packet_id=packet_id), version) + b"\xc1\x00")
+    client.send_bytes(
+        encode_packet(Publish(topic, b"first", qos, packet_id=packet_id), version) + b"\xc1\x00"
+    )
     client.wait_closed()
     watcher.take(topic, b"first", qos)
 

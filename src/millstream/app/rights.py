@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import secrets
 import time
+from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -20,6 +22,29 @@ from millstream.runtime.watch import FileWatch
 from millstream.security.acl import Authorizer
 from millstream.security.authentication import Authenticator
 from millstream.security.users import UserTable
+
+KEY_LENGTH: Final = 32
+
+
+def find_scram_key(data_dir: Path, users: UserTable) -> bytes:
+    """The key from which salts for unknown users are made. It is kept, because a salt that changes with a
+    restart would tell unknown users from known ones."""
+    if not any(user.scram is not None for user in users.users()):
+        return secrets.token_bytes(KEY_LENGTH)
+    path = data_dir / "scram.key"
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        key = path.read_bytes()
+        if len(key) == KEY_LENGTH:
+            return key
+    except FileNotFoundError:
+        pass
+    key = secrets.token_bytes(KEY_LENGTH)
+    unfinished = path.with_suffix(".new")
+    unfinished.touch(mode=0o600)
+    unfinished.write_bytes(key)
+    unfinished.replace(path)
+    return key
 
 
 class Rights:
@@ -36,6 +61,7 @@ class Rights:
             auth.certificates_as_users,
             secrets.token_bytes(32),
         )
+        self.scram_key = find_scram_key(config.data_dir, users)
         self.authorizer = Authorizer(None if auth.acl_file is None else read_acl(auth.acl_file))
         self._user_watch = None if auth.password_file is None else FileWatch(auth.password_file)
         self._acl_watch = None if auth.acl_file is None else FileWatch(auth.acl_file)

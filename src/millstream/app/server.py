@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import secrets
 import signal
 import time
 from collections.abc import Callable
@@ -90,7 +89,7 @@ class Millstream:
             pool,
             LogObserver(),
             SystemEntropy(),
-            secrets.token_bytes(32),
+            self._rights.scram_key,
             self.config.mqtt.server_reference or "",
         )
         self._gate = Gate(context, self._deadlines, self._verifier, broker.limits)
@@ -188,11 +187,7 @@ async def _serve(config: Config, on_ready: Callable[[dict[str, tuple[str, int]]]
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     millstream = Millstream(config)
-    try:
-        await millstream.start()
-    except ListenFault as fault:
-        log.error("cannot_listen", reason=str(fault))
-        return 1
+    await millstream.start()
     if not is_compiled():
         log.warning(
             "interpreted", text="running without compiled modules, several times slower; see ./dev build"

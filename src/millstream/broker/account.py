@@ -9,6 +9,7 @@ from mypy_extensions import i64
 from millstream.broker.clock import Clock
 from millstream.broker.pressure import Pressure
 from millstream.model.counters import Counters
+from millstream.model.delivery import QUEUED
 from millstream.model.limits import Limits
 from millstream.routing.retained import Retained
 from millstream.routing.router import Router
@@ -56,6 +57,10 @@ class Account:
     def hand_over(self, session: Session, to_absent: bool) -> None:
         """A member of shared subscriptions went away: others take what it did not settle."""
         for delivery in session.take_shared():
+            if delivery.phase == QUEUED and delivery.message.is_expired(self.clock.now_ns):
+                session.give_up(delivery)
+                self.counters.dropped_expired += 1
+                continue
             route = self.router.find_route(delivery.message.topic)
             if route.shares is None:
                 continue

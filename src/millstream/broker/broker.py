@@ -125,7 +125,7 @@ class Broker:
         """Terms of this connection: how long the session outlives it, and what it leaves behind."""
         session.expiry_s = expiry_s
         session.will = will
-        if expiry_s or will is not None:
+        if expiry_s or will is not None or session.is_stored:
             session.is_stored = True
             self.store.session_saved(session.key, session.principal.name, expiry_s, 0)
         if will is not None:

@@ -30,6 +30,7 @@ class Line(Flushable):
     def __init__(self) -> None:
         self.is_lagging = False
         self.is_blocked = False
+        self.handed_bytes: i64 = 0  # given to the transport so far
 
     @abstractmethod
     def transmit_run(self, run: Run, target: Target) -> None: ...
@@ -47,6 +48,10 @@ class Line(Flushable):
 
     @abstractmethod
     def unsent_bytes(self) -> i64: ...
+
+    def left_bytes(self) -> i64:
+        """What has left the transport so far: it stands still exactly when the peer does not read."""
+        return self.handed_bytes - self.unsent_bytes()
 
     @abstractmethod
     def end(self, ending: Ending) -> None: ...

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class Pressure:
     def __init__(self, slow_grace_ms: i64) -> None:
         self._grace_ns: i64 = slow_grace_ms * 1_000_000
+        self.source: Session | None = None  # who publishes at the moment; None: nobody that could wait
         self.held: Session | None = None  # a full session met since the last `take_held`
         self._watched: dict[Session, Watch] = {}
 
@@ -29,6 +30,10 @@ class Pressure:
         held = self.held
         self.held = None
         return held
+
+    def can_wait_for(self, session: Session) -> bool:
+        """Whether the present source can be held for it. Nobody can wait for himself: his answers are needed."""
+        return self.source is not None and self.source is not session
 
     def watch(self, session: Session, now_ns: i64) -> None:
         if session not in self._watched:

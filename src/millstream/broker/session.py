@@ -31,6 +31,9 @@ FITS: Final[i64] = 0
 UNKNOWN: Final[i64] = 1
 WRONG: Final[i64] = 2
 
+# what a client sends to itself cannot be held back: so many times the ordinary mark may wait, then the policy drops
+OWN_FACTOR: Final = 10
+
 
 @final
 class Session(Outlet):
@@ -208,8 +211,8 @@ class Session(Outlet):
             self.line.end(Ending.TOO_SLOW)
 
     def progress_mark(self) -> tuple[int, int]:
-        unsent = 0 if self.line is None else int(self.line.unsent_bytes())
-        return (int(self._settled), unsent)
+        left = 0 if self.line is None else int(self.line.left_bytes())
+        return (int(self._settled), left)
 
     def drain(self) -> None:
         line = self.line
@@ -340,7 +343,12 @@ class Session(Outlet):
 
     def _settle(self, delivery: Delivery) -> None:
         self.window.remove(delivery)
-        if self.window.open:
+        resend = self._resend
+        if resend is not None and delivery in resend:  # answered before it could be sent again
+            resend.remove(delivery)
+            if len(resend) == 0:
+                self._resend = None
+        elif self.window.open:
             self.window.open -= 1
         self._settled += 1
         self._discard(delivery)
@@ -361,6 +369,11 @@ class Session(Outlet):
         if waits and limits.inflight_overflow == "pending":
             if self.queued_count() >= limits.pending_messages_max:
                 self.account.counters.dropped_queue_full += 1
+                return
+        elif waits and not self.account.pressure.can_wait_for(self):
+            if self.queued_count() >= OWN_FACTOR * limits.pending_messages_max and not self._make_space(
+                delivery
+            ):
                 return
         elif not waits and not self._make_space(delivery):
             return
@@ -393,13 +406,14 @@ class Session(Outlet):
         )
 
     def _evict(self) -> None:
+        """Drop one by policy: the oldest, or the newest."""
         queue = self._queue
         assert queue is not None
-        oldest = queue.popleft()
-        self._queued_bytes -= oldest.message.size_bytes()
+        dropped = queue.popleft() if self.account.limits.offline_policy == "evict" else queue.pop()
+        self._queued_bytes -= dropped.message.size_bytes()
         if len(queue) == 0:
             self._queue = None
-        self._discard(oldest)
+        self._discard(dropped)
         self.account.counters.dropped_queue_full += 1
 
     def _trim(self) -> None:
@@ -438,7 +452,8 @@ class Session(Outlet):
             self.become_slow()
             return
         self.is_full = True
-        self.account.pressure.held = self
+        if self.account.pressure.can_wait_for(self):
+            self.account.pressure.held = self
 
     def _relax(self) -> None:
         """Something was settled or sent: the sources may go on, or need not be watched for any more."""

@@ -55,6 +55,7 @@ def serve(
         )
     from millstream.app.server import serve as run_broker
     from millstream.commands.reload import Reload
+    from millstream.runtime.listeners import ListenFault
     from millstream.runtime.logs import configure_logs
 
     log = loaded.config.log
@@ -72,6 +73,8 @@ def serve(
 
     try:
         code = run_broker(loaded.config, on_ready)
+    except ListenFault as fault:
+        raise CommandFailed(ExitCode.FAILED, f"The broker cannot start: {fault}.", fault.hint) from fault
     except OSError as error:
         raise CommandFailed(
             ExitCode.FAILED,

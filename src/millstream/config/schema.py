@@ -345,7 +345,8 @@ class Session(Section):
     )
     send_queue_low_bytes: Size = setting(
         _DEFAULTS.unsent_bytes_low,
-        "Unsent bytes of a connection below which waiting publishers go on.",
+        "Unsent bytes from which on a connection is watched for progress. Publishers that wait for it go on when "
+        "a quarter of this is left.",
         unit="bytes",
         minimum=0,
         maximum=16 * GIB,
@@ -472,7 +473,7 @@ class Config(Section):
         "Directory for what must survive a restart. Sessions and retained messages are kept in memory "
         "until durable storage arrives, so nothing is written there yet.",
     )
-    mqtt: Mqtt = Field(default=Mqtt(), description="MQTT 3.1.1 and 5.0 over TCP and TLS.")
+    mqtt: Mqtt = Field(default=Mqtt(), description="MQTT 3.1, 3.1.1 and 5.0 over TCP and TLS.")
     websocket: WebSocket = Field(default=WebSocket(), description="MQTT over WebSocket.")
     amqp: Amqp = Field(default=Amqp(), description="AMQP 0.9.1 and 1.0.")
     broker: Broker = Field(default=Broker(), description="Messages, topics, retained messages, fan-out.")

@@ -16,7 +16,11 @@ BACKLOG: Final = 4096
 
 
 class ListenFault(Exception):
-    """A socket could not be opened; the text says which and what to do."""
+    """A socket could not be opened: which and why, and the command that would help."""
+
+    def __init__(self, text: str, hint: str) -> None:
+        super().__init__(text)
+        self.hint = hint
 
 
 def make_tls_context(
@@ -29,7 +33,8 @@ def make_tls_context(
         if ca_file is not None:
             context.load_verify_locations(ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise ListenFault(f"the TLS files {cert_file} and {key_file} cannot be used: {error}") from None
+        text = f"the TLS files {cert_file} and {key_file} cannot be used: {error}"
+        raise ListenFault(text, "millstream config check") from None
     if needs_client_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
     elif ca_file is not None:
@@ -66,10 +71,8 @@ async def listen(
         )
     except OSError as error:
         key = f"{name.replace('_tls', '.tls')}.port"
-        raise ListenFault(
-            f"cannot listen on {host}:{port} for {name}: {error.strerror or error}; "
-            f"choose another port with --set {key}=0"
-        ) from None
+        text = f"{host}:{port} cannot be listened on for {name}: {error.strerror or error}"
+        raise ListenFault(text, f"millstream serve --set {key}=0") from None
 
 
 def address_of(server: asyncio.Server) -> tuple[str, int]:

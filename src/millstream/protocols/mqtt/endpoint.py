@@ -71,11 +71,13 @@ class MqttEndpoint(Outgoing):
         session = self.session
         if session is not None:
             session.account.counters.bytes_received += len(data)
-        self.handle(self.machine.receive_data(data, now_ns))
         pressure = context.broker.pressure
+        pressure.source = session
+        self.handle(self.machine.receive_data(data, now_ns))
+        pressure.source = None
         if pressure.held is not None:
             held = pressure.take_held()
-            if held is not None and held is not self.session and pressure.wait(held, self):
+            if held is not None and pressure.wait(held, self):
                 self.link.pause_reading()
 
     def next_deadline(self) -> i64:
@@ -119,6 +121,7 @@ class MqttEndpoint(Outgoing):
             session = self.session
             if session is not None:
                 session.account.counters.bytes_sent += len(data)
+            self.handed_bytes += len(data)
             self.link.send(data)
             if self.is_lagging and not self.is_blocked:
                 self._check_unsent()

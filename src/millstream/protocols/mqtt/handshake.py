@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from millstream.broker.account import Account
 from millstream.broker.will import Will
-from millstream.model.errors import Refused
+from millstream.model.errors import Reason, Refused
 from millstream.model.topic import find_topic_fault
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.machine.events import Closed, Event
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.protocols.mqtt.endpoint import MqttEndpoint
 
 SCRAM: Final = b"SCRAM-SHA-256"
+GENERIC: Final = "the credentials were not accepted"
 
 
 @final
@@ -37,6 +38,7 @@ class Handshake:
         self._packet = packet
         self._assigned = ""
         self._scram: ScramServer | None = None
+        self._generation = 0  # of the users an exchange began with
         self._is_again = False  # a re-authentication: the session is there already
 
     @property
@@ -53,7 +55,7 @@ class Handshake:
             self._assigned = self._context.entropy.make_client_id()
         properties = packet.properties
         if properties is not None and properties.authentication_method is not None:
-            self._start_enhanced(properties)
+            self._start_enhanced(properties, now_ns)
             return
         credentials = Credentials(
             self.client_id,
@@ -73,20 +75,22 @@ class Handshake:
     def on_decision(self, decision: Decision, now_ns: i64) -> None:
         principal = decision.principal
         if decision.verdict is not Verdict.ALLOWED or principal is None:
-            self._refuse(REASON_CODES[decision.reason], decision.text)
+            # what exactly was wrong with a secret is for the log, not for the one who tried it
+            shown = GENERIC if decision.reason is Reason.BAD_CREDENTIALS else decision.text
+            self._refuse(REASON_CODES[decision.reason], decision.text, shown)
             return
         self._accept(principal, now_ns)
 
     # ------------------------------------------------- enhanced authentication
 
-    def _start_enhanced(self, properties: Properties) -> None:
+    def _start_enhanced(self, properties: Properties, now_ns: i64) -> None:
         if properties.authentication_method != SCRAM:
             self._refuse(
                 code.BAD_AUTHENTICATION_METHOD, "the broker knows SCRAM-SHA-256 only"
             )  # [MQTT-4.12.0-1]
             return
         self._begin_scram()
-        self._on_scram(properties.authentication_data, 0)
+        self._on_scram(properties.authentication_data, now_ns)
 
     def restart(self, packet: Auth, now_ns: i64) -> None:
         """Re-authentication: the client began anew with the method of its CONNECT [MQTT-4.12.1-1]."""
@@ -104,6 +108,7 @@ class Handshake:
     def _begin_scram(self) -> None:
         context = self._context
         nonce = context.entropy.make_nonce()
+        self._generation = context.authenticator.generation
         self._scram = ScramServer(context.authenticator.users, nonce, context.scram_key)
 
     def _on_scram(self, data: bytes | None, now_ns: i64) -> None:
@@ -130,6 +135,8 @@ class Handshake:
         decision = authenticator.accept_user(name)
         if decision.verdict is not Verdict.ALLOWED or decision.principal is None:
             self._fail(code.NOT_AUTHORIZED, decision.text)
+        elif self._generation != authenticator.generation:
+            self._fail(code.NOT_AUTHORIZED, "the users changed during the authentication, try again")
         elif self._is_again:
             self._confirm_again(answer, decision.principal)
         else:
@@ -253,7 +260,7 @@ class Handshake:
         else:
             self._refuse(reason, text)
 
-    def _refuse(self, reason: int, text: str) -> None:
+    def _refuse(self, reason: int, text: str, shown_text: str = "") -> None:
         packet = self._packet
         self._context.observer.refused(
             self.client_id,
@@ -265,7 +272,7 @@ class Handshake:
         properties: Properties | None = None
         shown = reason
         if packet.version == 5:
-            properties = self._endpoint.machine.outbound.explain(text)
+            properties = self._endpoint.machine.outbound.explain(shown_text or text)
             if self._context.server_reference and reason in (code.QUOTA_EXCEEDED, code.SERVER_BUSY):
                 shown = code.USE_ANOTHER_SERVER  # [MQTT-4.11]
                 properties.server_reference = self._context.server_reference

@@ -92,6 +92,9 @@ class Outgoing(Endpoint):
     def on_flush_failed(self, error: Exception) -> None:
         self.link.on_fault(error)
 
+    def left_bytes(self) -> i64:
+        return self.handed_bytes - self.link.unsent_bytes()
+
     def unsent_bytes(self) -> i64:
         return self.link.unsent_bytes() + self.outbox.size_bytes()
 
