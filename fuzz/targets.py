@@ -13,13 +13,17 @@ from typing import NamedTuple
 from vectors.mqtt_packets import VECTORS
 from vectors.mqtt_vector import block, frame, text
 
+from millstream.model.limits import Limits
+from millstream.model.outbox import Flushable, Outbox, OutboxPool, Wakeup
 from millstream.protocols.mqtt.machine.client import Client
 from millstream.protocols.mqtt.machine.client_session import ClientSession
-from millstream.protocols.mqtt.machine.events import Closed
+from millstream.protocols.mqtt.machine.connection import Connection
+from millstream.protocols.mqtt.machine.events import Closed, RunReceived
+from millstream.protocols.mqtt.machine.terms import Terms
 from millstream.protocols.mqtt.wire import kinds
 from millstream.protocols.mqtt.wire.decode import decode_frame, decode_packet
 from millstream.protocols.mqtt.wire.encode import encode_packet
-from millstream.protocols.mqtt.wire.packets import Connect, Packet, Publish, SubscribeEntry
+from millstream.protocols.mqtt.wire.packets import ConnAck, Connect, Packet, Publish, SubscribeEntry
 from millstream.protocols.mqtt.wire.properties import Properties, decode_properties, encode_properties
 from millstream.protocols.mqtt.wire.publish_scan import PublishScan
 from millstream.protocols.mqtt.wire.violation import Violation
@@ -130,6 +134,59 @@ def check_client(data: bytes, client: object) -> None:
             expect(packet is not None, "what is sent is whole")
 
 
+class Silence(Wakeup, Flushable):
+    """A loop and a transport that do nothing."""
+
+    def request(self) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def on_flush_failed(self, error: Exception) -> None:
+        raise error
+
+
+SILENCE = Silence()
+POOL = OutboxPool(SILENCE)
+TERMS = Terms(Limits(), POOL)
+
+
+def drive_server(data: bytes) -> object:
+    """A client gone mad: the first byte chooses the version, and where the rest is cut."""
+    if not data:
+        return None
+    version = (3, 4, 5)[data[0] % 3]
+    cut = 1 + data[0] % len(data)
+    whole = serve([data[1:]], version)
+    parts = serve([data[1:cut], data[cut:]], version)
+    expect(whole == parts, "where the bytes are cut makes no difference")
+    return None
+
+
+def serve(reads: list[bytes], version: int) -> tuple[int, int, int]:
+    """(publishes, other events, reason of the end or -1) of what an accepted client sends."""
+    outbox = Outbox(POOL, SILENCE)
+    connection = Connection(TERMS, outbox, 0)
+    connection.receive_data(encode_packet(Connect(version, "c"), version), 1)
+    connection.accept(ConnAck(False, 0, Properties() if version == 5 else None), 10, False, 2)
+    publishes = others = 0
+    closed: list[int] = []
+    for read in reads:
+        for event in connection.receive_data(read, 3):
+            if isinstance(event, RunReceived):
+                publishes += int(event.count)
+            elif isinstance(event, Closed):
+                closed.append(event.reason)
+            else:
+                others += 1
+    for event in connection.on_deadline(30 * 10**9):
+        expect(isinstance(event, Closed) and not closed, "a connection closes once")
+    outbox.take_all()
+    expect(len(closed) <= 1, "a connection closes once")
+    return publishes, others, closed[0] if closed else -1
+
+
 def frames(*versions: int) -> list[bytes]:
     return [vector.data for vector in VECTORS if vector.version in versions] + LARGE
 
@@ -154,6 +211,12 @@ def bodies() -> list[bytes]:
     return [vector.data[6:] for vector in VECTORS if vector.version == 5 and len(vector.data) > 6]
 
 
+def sequences() -> list[bytes]:
+    """Several packets in one read: publishes that join to runs, and what may stand between them."""
+    publishes = [vector.data for vector in VECTORS if vector.version == 5 and vector.data[:1] == b"\x30"][:12]
+    return [bytes([2 + 3 * at]) + one * 3 + b"\xc0\x00" + one for at, one in enumerate(publishes)]
+
+
 TARGETS: dict[str, Target] = {
     "mqtt-connect": frame_target(0, frames(0)),
     "mqtt-3.1": frame_target(3, frames(3, 4)),
@@ -163,5 +226,9 @@ TARGETS: dict[str, Target] = {
     "mqtt-publish-scan": Target(scan_properties, bodies(), check_scan),
     "mqtt-client": Target(
         drive_client, choose(b"\x00", frames(4)) + choose(b"\x01", frames(5)), check_client
+    ),
+    "mqtt-server": Target(
+        drive_server,
+        choose(b"\x00", frames(3)) + choose(b"\x01", frames(4)) + choose(b"\x02", frames(5)) + sequences(),
     ),
 }

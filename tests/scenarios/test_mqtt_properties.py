@@ -412,7 +412,7 @@ def test_a_resumed_session_keeps_to_the_new_receive_maximum(clients: Clients) ->
 def test_a_client_that_stays_within_the_receive_maximum_is_served(clients: Clients, qos: int) -> None:
     topic = unique_topic()
     client = clients.open(5)
-    for turn in range(3):
+    for _ in range(3):
         client.send(*[Publish(topic, b"x", qos, packet_id=n) for n in range(1, 1025)])
         for n in range(1, 1025):
             client.expect(PubAck(n, 0x10) if qos == 1 else PubRec(n, 0x10))

@@ -418,3 +418,70 @@ def test_a_topic_may_be_long_and_deep(clients: Clients, version: int) -> None:
         assert client.subscribe(topic, 1) == 1
         client.send(Publish(topic, b"x"))
         client.take(topic, b"x")
+
+
+# ------------------------------------------------------------ many in one write
+
+
+@BOTH_VERSIONS
+def test_different_topics_in_one_write_arrive_in_order(clients: Clients, version: int) -> None:
+    base = unique_topic()
+    everything = clients.open(version)
+    everything.subscribe(base + b"/#", 2)
+    one = clients.open(9 - version)
+    one.subscribe(base + b"/1", 2)
+    publisher = clients.open(version)
+    many = [Publish(base + b"/%d" % (n % 3), b"%d" % n) for n in range(300)]
+    publisher.send(*many)
+    for packet in many:
+        everything.take(packet.topic, packet.payload)
+    for packet in many:
+        if packet.topic.endswith(b"/1"):
+            one.take(packet.topic, packet.payload)
+    one.expect_nothing()
+
+
+@BOTH_VERSIONS
+def test_every_qos_mixed_in_one_write_arrives(clients: Clients, version: int) -> None:
+    topic = unique_topic()
+    subscriber = clients.open(version)
+    subscriber.subscribe(topic, 2)
+    publisher = clients.open(version)
+    publisher.send(*[Publish(topic, b"%d" % n, n % 3, packet_id=n + 1 if n % 3 else 0) for n in range(150)])
+    for n in range(150):
+        subscriber.take(topic, b"%d" % n, n % 3)
+
+
+@pytest.mark.parametrize("size", [0, 10, 5000])
+def test_a_run_of_messages_meets_every_kind_of_subscriber(clients: Clients, size: int) -> None:
+    topic = unique_topic()
+    receivers = {version: clients.open(version) for version in (3, 4, 5)}
+    for client in receivers.values():
+        client.subscribe(topic, 1)
+    numbered = clients.open(5)
+    numbered.subscribe(topic, 1, identifier=6)
+    aliased = clients.open(5, properties=props(topic_alias_maximum=3))
+    aliased.subscribe(topic, 1)
+    limited = clients.open(5, properties=props(maximum_packet_size=200))
+    limited.subscribe(topic, 1)
+    shared = clients.open(5)
+    shared.subscribe(b"$share/g/" + topic, 1)
+    publisher = clients.open(5)
+    publisher.subscribe(topic, 1, no_local=True)
+    properties = props(content_type=b"text/plain", user_properties=[(b"a", b"1"), (b"a", b"1")])
+    payloads = [b"%d" % n + b"x" * size for n in range(20)]
+    publisher.send(*[Publish(topic, payload, properties=properties) for payload in payloads])
+    publisher.expect_nothing()
+    for payload in payloads:
+        for client in receivers.values():
+            client.take(topic, payload)
+        shared.take(topic, payload)
+        found = numbered.take(topic, payload)
+        assert found.properties is not None
+        assert found.properties.subscription_identifiers == [6]
+        assert found.properties.content_type == b"text/plain"
+        assert aliased.expect_publish().payload == payload
+        if size < 100:
+            limited.take(topic, payload)
+    for client in (*receivers.values(), numbered, aliased, limited, shared):
+        client.expect_nothing()

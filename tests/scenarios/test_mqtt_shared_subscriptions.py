@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -43,7 +44,7 @@ def test_each_message_goes_to_exactly_one_member(clients: Clients, version: int,
     for number in range(30):
         publisher.publish(topic, b"%d" % number, qos)
     shares = [[publish.payload for publish in take_all(member)] for member in members]
-    assert sorted(sum(shares, []), key=int) == [b"%d" % number for number in range(30)]
+    assert sorted(itertools.chain(*shares), key=int) == [b"%d" % number for number in range(30)]
     assert all(shares), "every member takes part"
 
 
@@ -183,9 +184,9 @@ def test_messages_wait_when_the_whole_group_is_away(clients: Clients, version: i
     publisher = clients.open(version)
     for number in range(6):
         publisher.publish(topic, b"%d" % number, 1)
-    found = sum(
-        [[publish.payload for publish in take_all(clients.resume(version, name))] for name in names], []
-    )
+    found: list[bytes] = []
+    for name in names:
+        found += [publish.payload for publish in take_all(clients.resume(version, name))]
     assert sorted(found) == [b"%d" % number for number in range(6)]
 
 

@@ -33,7 +33,13 @@ from millstream.protocols.mqtt.machine.events import (
     SubscribeReceived,
     UnsubscribeReceived,
 )
-from millstream.protocols.mqtt.mapping import ENDING_CODES, ENDING_TEXTS, REASON_CODES, to_message
+from millstream.protocols.mqtt.mapping import (
+    ENDING_CODES,
+    ENDING_TEXTS,
+    REASON_CODES,
+    is_for_broker_only,
+    to_message,
+)
 from millstream.protocols.mqtt.outgoing import PUBACK, PUBCOMP, PUBREC, PUBREL, Outgoing
 from millstream.protocols.mqtt.subscribing import make_subscribe_bucket, subscribe, unsubscribe
 from millstream.protocols.mqtt.wire import reason_codes as code
@@ -44,7 +50,6 @@ from millstream.security.authentication import Decision
 from millstream.security.rate import Bucket
 
 ROUTES_MAX: Final = 32_768  # topics a connection remembers
-SYSTEM_PREFIX: Final = b"$SYS/"
 
 
 @final
@@ -312,7 +317,7 @@ class MqttEndpoint(Outgoing):
             self.handle(self.machine.end(reason, fault, None))
             return None
         account = session.account
-        if topic.startswith(SYSTEM_PREFIX) or not account.authorizer.can_publish(
+        if is_for_broker_only(topic) or not account.authorizer.can_publish(
             session.principal, session.key.client_id, topic
         ):
             return None
