@@ -129,7 +129,9 @@ class Broker:
             session.is_stored = True
             self.store.session_saved(session.key, session.principal.name, expiry_s, 0)
         if will is not None:
-            self.store.will_saved(session.key, StoredWill(will.message, int(will.delay_s), 0))
+            self.store.will_saved(
+                session.key, StoredWill(will.message, int(will.delay_s), 0, int(will.lifetime_s))
+            )
 
     def change_expiry(self, session: Session, expiry_s: i64) -> None:
         session.expiry_s = expiry_s
@@ -155,7 +157,8 @@ class Broker:
                 self._send_will(session)
             else:
                 self.store.will_saved(
-                    session.key, StoredWill(will.message, int(will.delay_s), int(will.due_ns))
+                    session.key,
+                    StoredWill(will.message, int(will.delay_s), int(will.due_ns), int(will.lifetime_s)),
                 )
                 self._schedule.add(will.due_ns, session)
         if session.expiry_s != NEVER_EXPIRES:
@@ -337,7 +340,7 @@ class Broker:
 
     def _restore_deadlines(self, session: Session, stored: StoredSession, now_ns: i64) -> None:
         if stored.will is not None:
-            will = Will(stored.will.message, stored.will.delay_s, 0)
+            will = Will(stored.will.message, stored.will.delay_s, stored.will.lifetime_s)
             will.due_ns = stored.will.due_ns or now_ns + will.delay_s * NANOSECONDS
             session.will = will
             self._schedule.add(will.due_ns, session)

@@ -24,6 +24,7 @@ from millstream.runtime.transport import TransportLink
 
 SUBPROTOCOLS: Final = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
 FRAME_OVERHEAD: Final = 1024
+HTTP_START: Final = b"GET "
 DATA: Final = (Opcode.BINARY, Opcode.CONT)
 NORMAL_CLOSURE: Final = 1000
 UNSUPPORTED_DATA: Final = 1003
@@ -59,12 +60,16 @@ class WebSocketConnection(TransportLink):
             logger=_QUIET,
         )
         self._is_ready = False
+        self._is_http = False
 
     def data_received(self, data: bytes) -> None:
         protocol = self._protocol
         if protocol is None or self.transport is None:
             return
         try:
+            if not self._is_http and not self._looks_like_http(data):
+                self.transport.abort()  # not a browser nor a WebSocket client; nothing to wait for
+                return
             protocol.receive_data(data)
             for event in protocol.events_received():
                 if isinstance(event, Request):
@@ -74,6 +79,10 @@ class WebSocketConnection(TransportLink):
             self._write(protocol)
         except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
             self.on_fault(fault)
+
+    def _looks_like_http(self, data: bytes) -> bool:
+        self._is_http = len(data) >= len(HTTP_START)
+        return data[: len(HTTP_START)] == HTTP_START[: len(data)]
 
     def on_authenticated(self) -> None:
         super().on_authenticated()

@@ -60,10 +60,11 @@ class StoredSubscription:
 class StoredWill:
     """`due_ns` 0 means: its owner is connected, or was when the broker died."""
 
-    def __init__(self, message: Message, delay_s: int, due_ns: int) -> None:
+    def __init__(self, message: Message, delay_s: int, due_ns: int, lifetime_s: int = 0) -> None:
         self.message = message
         self.delay_s = delay_s
         self.due_ns = due_ns
+        self.lifetime_s = lifetime_s  # the message expiry, which starts to run when the will is sent
 
 
 @final

@@ -64,6 +64,7 @@ class MqttEndpoint(Outgoing):
         self._subscribe_bucket: Bucket | None = None
         self._waiting: deque[tuple[int, int, int, int]] | None = None  # position, kind, packet id, reason
         self._unanswered: i64 = 0  # QoS 1 publishes whose answer has not been flushed
+        self._debt_ns: i64 = 0
         self._is_closing = False
         self._is_enhanced = False
         self._with_will = True
@@ -80,6 +81,9 @@ class MqttEndpoint(Outgoing):
         pressure.source = session
         self.handle(self.machine.receive_data(data, now_ns))
         pressure.source = None
+        if self._debt_ns:
+            self.link.pause_for(self._debt_ns)
+            self._debt_ns = 0
         if pressure.held is not None:
             held = pressure.take_held()
             if held is not None and pressure.wait(held, self):
@@ -153,14 +157,13 @@ class MqttEndpoint(Outgoing):
                 break
             if isinstance(event, RunReceived):
                 route = self._find_route(event.topic)
-                if route is None:
-                    self._on_denied(event.topic, event.count)
-                    continue
                 if run is not None and run_route is not None:
                     if (
-                        route.single is not None
+                        route is not None
+                        and route.single is not None
                         and route.single is run_route.single
                         and run.end == event.start
+                        and run.buffer is event.buffer
                     ):
                         run.end = event.end
                         run.count += event.count
@@ -168,6 +171,8 @@ class MqttEndpoint(Outgoing):
                     self._publish_run(run, run_route)
                 run = event
                 run_route = route
+                if route is None:
+                    self._on_no_route(event.topic, event.count)
                 continue
             if run is not None and run_route is not None:
                 self._publish_run(run, run_route)
@@ -310,11 +315,7 @@ class MqttEndpoint(Outgoing):
 
     def _make_route(self, session: Session, topic: bytes) -> Route | None:
         limits = self._context.limits
-        fault = find_topic_fault(topic, limits.topic_length_max, limits.topic_levels_max)
-        if fault is not None:
-            malformed = find_utf8_fault(topic) is not None  # [MQTT-1.5.4-1, MQTT-1.5.4-2]
-            reason = code.MALFORMED_PACKET if malformed else code.TOPIC_NAME_INVALID
-            self.handle(self.machine.end(reason, fault, None))
+        if find_topic_fault(topic, limits.topic_length_max, limits.topic_levels_max) is not None:
             return None
         account = session.account
         if is_for_broker_only(topic) or not account.authorizer.can_publish(
@@ -323,9 +324,17 @@ class MqttEndpoint(Outgoing):
             return None
         return account.router.find_route(topic)
 
-    def _on_denied(self, topic: bytes, count: i64) -> None:
+    def _on_no_route(self, topic: bytes, count: i64) -> None:
+        """Not a topic: the connection ends. Not allowed: counted and said."""
         session = self.session
-        if session is None or self._is_closing:
+        limits = self._context.limits
+        if session is None:
+            return
+        fault = find_topic_fault(topic, limits.topic_length_max, limits.topic_levels_max)
+        if fault is not None:
+            malformed = find_utf8_fault(topic) is not None  # [MQTT-1.5.4-1, MQTT-1.5.4-2]
+            reason = code.MALFORMED_PACKET if malformed else code.TOPIC_NAME_INVALID
+            self.handle(self.machine.end(reason, fault, None))
             return
         session.account.counters.publishes_denied += count
         self._context.observer.denied(session.key.client_id, session.principal.name, "publish", topic)
@@ -361,7 +370,7 @@ class MqttEndpoint(Outgoing):
             return
         route = self._find_route(event.topic)
         if route is None:
-            self._on_denied(event.topic, 1)
+            self._on_no_route(event.topic, 1)
             if qos and not self._is_closing:
                 self._answer(PUBACK if qos == 1 else PUBREC, packet_id, code.NOT_AUTHORIZED)
             return
@@ -407,8 +416,9 @@ class MqttEndpoint(Outgoing):
         assert bucket is not None and session is not None
         debt_ns = bucket.charge(int(count), int(self._context.broker.clock.now_ns))
         if debt_ns > 0:
-            session.account.counters.rate_pauses += 1
-            self.link.pause_for(debt_ns)
+            if self._debt_ns == 0:
+                session.account.counters.rate_pauses += 1
+            self._debt_ns = debt_ns  # it only grows within one read
 
     # ---------------------------------------------------------------- answers
 

@@ -26,7 +26,7 @@ from millstream.protocols.mqtt.machine.events import (
 from millstream.protocols.mqtt.machine.inbound import Inbound
 from millstream.protocols.mqtt.machine.outbound import Outbound
 from millstream.protocols.mqtt.machine.terms import Terms
-from millstream.protocols.mqtt.wire import reason_codes
+from millstream.protocols.mqtt.wire import kinds, reason_codes
 from millstream.protocols.mqtt.wire.packets import (
     Auth,
     ConnAck,
@@ -172,6 +172,8 @@ class Connection(Inbound):
         if reason == UNSUPPORTED_PROTOCOL_VERSION:
             self.outbound.send_bytes(b"\x20\x02\x00\x01")  # [MQTT-3.1.2-2]; every version can read it
         elif self.version == 5:
+            if reason not in reason_codes.ALLOWED_REASONS[kinds.CONNACK]:  # [MQTT-3.2.2-8]
+                reason = reason_codes.SERVER_UNAVAILABLE
             self.outbound.send_packet(ConnAck(False, reason, self.outbound.explain(text)))
 
     def _close(self, reason: int, text: str, events: list[Event]) -> None:

@@ -1,0 +1,109 @@
+"""The gate: strangers are counted and bounded, in all and per address, and forgotten when they leave."""
+
+from __future__ import annotations
+
+from fake_transport import FakeTransport, GateWorld
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.model.limits import Limits
+from millstream.runtime.tcp import TcpConnection
+
+NOW_NS = 10**12
+
+
+def test_strangers_are_bounded_in_all() -> None:
+    gate = GateWorld(Limits(unauthenticated_max=2)).gate
+    assert gate.admit("192.0.2.1", NOW_NS)
+    assert gate.admit("192.0.2.2", NOW_NS)
+    assert not gate.admit("192.0.2.3", NOW_NS)
+    gate.on_known("192.0.2.1")
+    assert gate.admit("192.0.2.3", NOW_NS)
+    assert gate.refused_full == 1
+
+
+def test_strangers_are_bounded_per_address_and_a_v6_network_is_one_address() -> None:
+    gate = GateWorld(Limits(unauthenticated_per_address_max=1)).gate
+    assert gate.admit("192.0.2.1", NOW_NS)
+    assert not gate.admit("192.0.2.1", NOW_NS)
+    assert not gate.admit("::ffff:192.0.2.1", NOW_NS)
+    assert gate.admit("192.0.2.2", NOW_NS)
+    assert gate.admit("2001:db8::1", NOW_NS)
+    assert not gate.admit("2001:db8::2", NOW_NS)
+    assert gate.admit("2001:db8:0:1::1", NOW_NS)
+    gate.on_known("192.0.2.1")
+    assert gate.admit("192.0.2.1", NOW_NS)
+
+
+def test_connections_are_bounded_though_they_are_no_strangers_any_more() -> None:
+    gate = GateWorld(Limits(connections_max=2)).gate
+    for address in ("192.0.2.1", "192.0.2.2"):
+        assert gate.admit(address, NOW_NS)
+        gate.on_known(address)
+    assert not gate.admit("192.0.2.3", NOW_NS)
+    gate.on_gone()
+    assert gate.admit("192.0.2.3", NOW_NS)
+
+
+def test_new_connections_of_an_address_are_bounded_in_rate() -> None:
+    gate = GateWorld(Limits(connection_rate=1.0, connection_burst=2)).gate
+    assert [gate.admit("192.0.2.1", NOW_NS) for _ in range(3)] == [True, True, False]
+    assert gate.refused_rate == 1
+    assert gate.admit("192.0.2.2", NOW_NS)
+    assert gate.admit("192.0.2.1", NOW_NS + 10**9)
+
+
+def test_one_that_was_refused_takes_nothing_from_the_rate_or_the_counts() -> None:
+    gate = GateWorld(Limits(unauthenticated_max=1, connection_rate=1.0, connection_burst=2)).gate
+    assert gate.admit("192.0.2.1", NOW_NS)
+    for _ in range(10):
+        assert not gate.admit("192.0.2.1", NOW_NS)
+    gate.on_known("192.0.2.1")
+    gate.on_gone()
+    assert gate.admit("192.0.2.1", NOW_NS)
+    assert (gate.connections, gate.strangers) == (1, 1)
+
+
+def test_a_gate_that_is_shut_admits_nobody() -> None:
+    gate = GateWorld().gate
+    gate.is_open = False
+    assert not gate.admit("192.0.2.1", NOW_NS)
+    assert gate.connections == 0
+
+
+actions = st.tuples(st.sampled_from(["open", "know", "lose", "lose again", "close"]), st.integers(0, 5))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(actions, max_size=60))
+def test_the_counts_are_right_after_any_order_of_events_and_zero_at_the_end(
+    events: list[tuple[str, int]],
+) -> None:
+    world = GateWorld(Limits(unauthenticated_max=4, unauthenticated_per_address_max=2, connections_max=5))
+    gate = world.gate
+    live: list[tuple[TcpConnection, bool]] = []
+    for action, number in events:
+        if action == "open":
+            transport = FakeTransport(f"192.0.2.{number % 3}")
+            link = TcpConnection(gate)
+            link.connection_made(transport)
+            live.append((link, transport.is_aborted))
+        elif live:
+            link, _ = live[number % len(live)]
+            if action == "know" and link.endpoint is not None:
+                link.on_authenticated()
+            elif action == "close":
+                link.close()
+            elif action == "lose":
+                live.remove(live[number % len(live)])
+                link.connection_lost(None)
+            elif action == "lose again":
+                link.connection_lost(None)
+        assert 0 <= gate.strangers <= 4
+        assert 0 <= gate.connections <= 5
+        assert gate.strangers <= gate.connections
+        assert sum(gate._by_address.values()) == gate.strangers
+        assert all(0 < count <= 2 for count in gate._by_address.values())
+    for link, _ in live:
+        link.connection_lost(None)
+    assert (gate.connections, gate.strangers, gate._by_address) == (0, 0, {})
