@@ -182,13 +182,9 @@ class Authorizer:
         number = selection.grants.find_set(on_publish, is_deny).find_match(topic)
         if number:
             return number
-        for rule in self._rules_by_client(selection, client_id):
-            if not _is_of_kind(rule, on_publish, is_deny) or not _concerns(rule, principal, client_id):
-                continue
-            for template in rule.filters:
-                filter = template.expand(principal.name, client_id)
-                if filter is not None and matches(filter, topic):
-                    return rule.number
+        for filter, number in self._expand(selection, principal, client_id, on_publish, is_deny):
+            if matches(filter, topic):
+                return number
         return NO_RULE
 
     def _find_cover(
@@ -198,14 +194,24 @@ class Authorizer:
         number = selection.grants.find_set(False, is_deny).find_cover(narrow)
         if number:
             return number
+        for filter, number in self._expand(selection, principal, client_id, False, is_deny):
+            if covers(filter, narrow):
+                return number
+        return NO_RULE
+
+    def _expand(
+        self, selection: _Selection, principal: Principal, client_id: str, on_publish: bool, is_deny: bool
+    ) -> list[tuple[bytes, int]]:
+        """Filters, with their rule, of the rules of this kind that depend on the client id and concern it."""
+        found: list[tuple[bytes, int]] = []
         for rule in self._rules_by_client(selection, client_id):
-            if not _is_of_kind(rule, False, is_deny) or not _concerns(rule, principal, client_id):
+            if not _is_of_kind(rule, on_publish, is_deny) or not _concerns(rule, principal, client_id):
                 continue
             for template in rule.filters:
                 filter = template.expand(principal.name, client_id)
-                if filter is not None and covers(filter, narrow):
-                    return rule.number
-        return NO_RULE
+                if filter is not None:
+                    found.append((filter, rule.number))
+        return found
 
     def _rules_by_client(self, selection: _Selection, client_id: str) -> list[Rule]:
         own = self._by_client.get(client_id)

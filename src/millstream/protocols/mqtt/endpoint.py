@@ -277,12 +277,13 @@ class MqttEndpoint(Outgoing):
             self.link.close()
 
     def end(self, ending: Ending) -> None:
+        reason = ENDING_CODES[ending]
+        reference: bytes | None = None
         if ending is Ending.SHUTTING_DOWN:
             self._with_will = False
-        reference = self._context.server_reference or None
-        reason = ENDING_CODES[ending]
-        if ending is not Ending.SHUTTING_DOWN:
-            reference = None
+            if self._context.server_reference:
+                reason = code.USE_ANOTHER_SERVER  # [MQTT-4.11.0-1]
+                reference = self._context.server_reference
         self.handle(self.machine.end(reason, ENDING_TEXTS[ending], reference))
 
     def resume(self) -> None:

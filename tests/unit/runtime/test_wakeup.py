@@ -1,0 +1,70 @@
+"""One flush per loop iteration, and deferred work behind it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fakes import FakeLine
+
+from millstream.model.outbox import Outbox, OutboxPool
+from millstream.runtime.wakeup import LoopWakeup
+
+
+class Writer(FakeLine):
+    def __init__(self, pool: OutboxPool) -> None:
+        super().__init__()
+        self.outbox = Outbox(pool, self)
+        self.writes: list[bytes] = []
+
+    def flush(self) -> None:
+        self.writes.append(self.outbox.take_all())
+
+
+async def turn() -> None:
+    """Let everything that is ready run once."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_all_that_was_written_in_one_iteration_is_flushed_once() -> None:
+    wakeup = LoopWakeup(asyncio.get_running_loop())
+    pool = OutboxPool(wakeup)
+    wakeup.start(pool, lambda: False)
+    writers = [Writer(pool), Writer(pool)]
+    for number in range(5):
+        for writer in writers:
+            writer.outbox.write(b"%d" % number)
+    assert writers[0].writes == []
+    await turn()
+    assert [writer.writes for writer in writers] == [[b"01234"], [b"01234"]]
+    writers[0].outbox.write(b"again")
+    await turn()
+    assert writers[0].writes == [b"01234", b"again"]
+
+
+async def test_deferred_work_goes_on_in_later_iterations_until_there_is_none() -> None:
+    wakeup = LoopWakeup(asyncio.get_running_loop())
+    left = [3]
+
+    def work() -> bool:
+        left[0] -= 1
+        return left[0] > 0
+
+    wakeup.start(OutboxPool(wakeup), work)
+    wakeup.request()
+    wakeup.request()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert left[0] == 0
+
+
+async def test_a_request_before_the_start_is_harmless() -> None:
+    wakeup = LoopWakeup(asyncio.get_running_loop())
+    wakeup.request()
+    await turn()
+    pool = OutboxPool(wakeup)
+    wakeup.start(pool, lambda: False)
+    writer = Writer(pool)
+    writer.outbox.write(b"x")
+    await turn()
+    assert writer.writes == [b"x"]
