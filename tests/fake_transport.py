@@ -11,6 +11,7 @@ from millstream.runtime.deadlines import Deadlines
 from millstream.runtime.gate import Asker, Gate
 from millstream.runtime.transport import TransportLink
 from millstream.security.authentication import Credentials
+from millstream.security.users import UserTable
 
 
 class FakeTransport(asyncio.Transport):
@@ -68,8 +69,8 @@ class FakeAsker(Asker):
 
 
 class GateWorld(MqttWorld):
-    def __init__(self, limits: Limits | None = None) -> None:
-        super().__init__(limits)
+    def __init__(self, limits: Limits | None = None, users: UserTable | None = None) -> None:
+        super().__init__(limits, users=users)
         self.deadlines = Deadlines()
         self.asker = FakeAsker()
         self.gate = Gate(self.context, self.deadlines, self.asker, self.limits)

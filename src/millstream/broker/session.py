@@ -86,6 +86,10 @@ class Session(Outlet):
         line = self.line
         return line is not None and not line.is_blocked and not self.is_slow
 
+    def has_room(self) -> bool:
+        """Whether a numbered delivery would be handed out at once."""
+        return self.window.open < self.window.limit and self._queue is None and self._resend is None
+
     def may_receive(self, topic: bytes) -> bool:
         account = self.account
         if account.authorizer.can_receive(self.principal, self.key.client_id, topic):

@@ -443,6 +443,8 @@ class MqttEndpoint(Outgoing):
         else:
             known = session.remove_received_id(packet_id)
             self._answer(PUBCOMP, packet_id, 0 if known else code.PACKET_IDENTIFIER_NOT_FOUND)
+        if self._replays is not None:
+            self._pump_replays()
         if found == WRONG:
             text = "the answer does not belong to the delivery with this packet identifier"
             self.handle(self.machine.end(code.PROTOCOL_ERROR, text, None))

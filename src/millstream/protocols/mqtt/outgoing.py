@@ -113,7 +113,12 @@ class Outgoing(Endpoint):
         if replays is None or session is None or self.machine.is_closed():
             return
         now_ns = self._context.broker.clock.now_ns
-        while replays and not self.is_blocked and self.outbox.size_bytes() < REPLAY_SLICE_BYTES:
+        while (
+            replays
+            and not self.is_blocked
+            and session.has_room()
+            and self.outbox.size_bytes() < REPLAY_SLICE_BYTES
+        ):
             if not replays[0].send_next(session, self, now_ns):
                 replays.popleft()
         if not replays:
