@@ -23,7 +23,7 @@ from passwords import GUESSED_AT, PASSWORDS
 ACL = """
 rules:
   - allow: all
-    topics: ["home/%u/#", "open/#"]
+    topics: ["house/%u/#", "open/#"]
   - allow: subscribe
     topics: ["news/#"]
   - deny: all

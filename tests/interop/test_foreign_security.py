@@ -43,7 +43,7 @@ def assert_goes_round(client: ForeignClient, topic: str) -> None:
 @pytest.mark.parametrize("link", PLAIN)
 def test_a_user_comes_in_with_the_password(guarded_guests: Guests, link: Link, user: str) -> None:
     client = guarded_guests.join(link, **as_user(user))
-    assert_goes_round(client, f"home/{user}/here")
+    assert_goes_round(client, f"house/{user}/here")
 
 
 @pytest.mark.parametrize("fault", ["wrong password", "empty password", "unknown user", "nobody"])
@@ -65,8 +65,8 @@ def test_a_certificate_names_the_user(
     guarded_guests: Guests, link: Link, alice_certificate: Certificate
 ) -> None:
     client = guarded_guests.join(link, certificate=alice_certificate)
-    assert_goes_round(client, "home/alice/certified")
-    assert client.subscribe("home/bob/certified", 1) == NOT_AUTHORIZED[link.version]
+    assert_goes_round(client, "house/alice/certified")
+    assert client.subscribe("house/bob/certified", 1) == NOT_AUTHORIZED[link.version]
 
 
 @pytest.mark.parametrize("has_certificate", [False, True])
@@ -81,10 +81,10 @@ def test_nobody_comes_in_without_a_certificate_of_the_authority(
 @pytest.mark.parametrize("link", PLAIN)
 def test_a_forbidden_filter_is_refused_in_suback(guarded_guests: Guests, link: Link) -> None:
     client = guarded_guests.join(link, **as_user("alice"))
-    for filter in ("home/bob/#", "home/+/x", "#", "$share/g/home/bob/x", "other"):
+    for filter in ("house/bob/#", "house/+/x", "#", "$share/g/house/bob/x", "other"):
         assert client.subscribe(filter, 1) == NOT_AUTHORIZED[link.version], filter
-    assert client.subscribe("$share/g/home/alice/x", 1) == 1
-    assert_goes_round(client, "home/alice/still-open")
+    assert client.subscribe("$share/g/house/alice/x", 1) == 1
+    assert_goes_round(client, "house/alice/still-open")
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -92,10 +92,10 @@ def test_a_forbidden_filter_is_refused_in_suback(guarded_guests: Guests, link: L
 def test_a_forbidden_publish_reaches_nobody(guarded_guests: Guests, link: Link, qos: int) -> None:
     observer = guarded_guests.join(Link(PahoClient, "tcp", 5), **as_user("bob"))
     observer.subscribe("news/#", 1)
-    observer.subscribe("home/bob/#", 1)
+    observer.subscribe("house/bob/#", 1)
     observer.subscribe("open/#", 1)
     client = guarded_guests.join(link, **as_user("alice"))
-    for topic in ("news/false", "home/bob/intrusion", "open/secret/x"):
+    for topic in ("news/false", "house/bob/intrusion", "open/secret/x"):
         code = client.publish(topic, b"forbidden", qos)
         if qos and link.version == 5 and client.shows_publish_reason:
             # paho overlooks the reason in PUBREC and sends PUBREL, which the broker knows nothing of
@@ -116,10 +116,10 @@ def test_a_wide_filter_is_no_way_around_a_deny(guarded_guests: Guests, link: Lin
 @pytest.mark.parametrize("link", links(transports=["tcp"]))
 def test_a_will_to_a_forbidden_topic_is_never_sent(guarded_guests: Guests, link: Link) -> None:
     observer = guarded_guests.join(Link(PahoClient, "tcp", 5), **as_user("bob"))
-    observer.subscribe("home/bob/#", 1)
+    observer.subscribe("house/bob/#", 1)
     observer.subscribe("open/#", 1)
     try:
-        guarded_guests.join(link, will=Will("home/bob/will", b"intrusion", 1), **as_user("alice")).cut()
+        guarded_guests.join(link, will=Will("house/bob/will", b"intrusion", 1), **as_user("alice")).cut()
     except RefusedError:
         pass  # refusing the connection is as good
     guarded_guests.join(link, will=Will("open/will", b"allowed", 1), **as_user("alice")).cut()
@@ -129,10 +129,10 @@ def test_a_will_to_a_forbidden_topic_is_never_sent(guarded_guests: Guests, link:
 @pytest.mark.parametrize("link", links(transports=["tcp"]))
 def test_another_user_cannot_take_a_client_id_over(guarded_guests: Guests, link: Link) -> None:
     owner = guarded_guests.join(link, clean=False, **as_user("alice"))
-    owner.subscribe("home/alice/x", 1)
+    owner.subscribe("house/alice/x", 1)
     with pytest.raises(RefusedError):
         guarded_guests.join(link, client_id=owner.options.client_id, **as_user("bob"))
-    owner.publish("home/alice/x", b"untouched", 1)
+    owner.publish("house/alice/x", b"untouched", 1)
     assert owner.take_one().payload == b"untouched"
 
 
@@ -152,7 +152,7 @@ class TestScramWithMqttJs:
         client = self.make(guarded_guests, transport)
         client.connect_with_scram(user, PASSWORDS[user])
         assert client.is_server_proven
-        assert_goes_round(client, f"home/{user}/scram")
+        assert_goes_round(client, f"house/{user}/scram")
 
     @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "wonder land")])
     def test_a_wrong_proof_is_refused(

@@ -183,12 +183,12 @@ def test_a_bridge_logs_in_with_a_password(
     version: int,
 ) -> None:
     login = ("remote_username bob", f"remote_password {PASSWORDS['bob']}")
-    crossing = (f"topic home/bob/{topic}/up/# out 1", f"topic home/bob/{topic}/down/# in 1")
+    crossing = (f"topic house/bob/{topic}/up/# out 1", f"topic house/bob/{topic}/down/# in 1")
     edge = join(joined, start_bridge(guarded_addresses["tcp"], version, *crossing, *login, QUIET, PLAIN))
     centre = join(joined, guarded_addresses["tcp"], username="bob", password=PASSWORDS["bob"])
     wait_bridge(edge)
-    assert_crosses(edge, centre, f"home/bob/{topic}/up/1", 1)
-    assert_crosses(centre, edge, f"home/bob/{topic}/down/1", 1)
+    assert_crosses(edge, centre, f"house/bob/{topic}/up/1", 1)
+    assert_crosses(centre, edge, f"house/bob/{topic}/down/1", 1)
 
 
 def test_a_bridge_shows_a_certificate(
@@ -202,8 +202,8 @@ def test_a_bridge_shows_a_certificate(
         f"bridge_certfile {alice_certificate.cert_file}",
         f"bridge_keyfile {alice_certificate.key_file}",
     )
-    crossing = f"topic home/alice/{topic}/# out 1"
+    crossing = f"topic house/alice/{topic}/# out 1"
     edge = join(joined, start_bridge(guarded_addresses["tls"], 5, crossing, *files, QUIET))
     centre = join(joined, guarded_addresses["tcp"], username="alice", password=PASSWORDS["alice"])
     wait_bridge(edge)
-    assert_crosses(edge, centre, f"home/alice/{topic}/up", 1)
+    assert_crosses(edge, centre, f"house/alice/{topic}/up", 1)

@@ -163,9 +163,9 @@ class TestGuarded:
         self, guarded_addresses: dict[str, Address], version: int, topic: str
     ) -> None:
         tools = self.tools(guarded_addresses, version, "bob", PASSWORDS["bob"])
-        tools.publish(f"home/bob/{topic}", b"mine", 1, "-r")
-        assert tools.fetch(1, "-t", f"home/bob/{topic}")[0]["payload"] == "mine"
-        tools.clear(f"home/bob/{topic}")
+        tools.publish(f"house/bob/{topic}", b"mine", 1, "-r")
+        assert tools.fetch(1, "-t", f"house/bob/{topic}")[0]["payload"] == "mine"
+        tools.clear(f"house/bob/{topic}")
 
     def test_a_wrong_password_is_refused(
         self, guarded_addresses: dict[str, Address], version: int, topic: str
@@ -177,7 +177,7 @@ class TestGuarded:
 
     def test_a_forbidden_filter_is_refused(self, guarded_addresses: dict[str, Address], version: int) -> None:
         tools = self.tools(guarded_addresses, version, "alice", PASSWORDS["alice"])
-        done = tools.run("mosquitto_sub", "-t", "home/bob/#", code=None)
+        done = tools.run("mosquitto_sub", "-t", "house/bob/#", code=None)
         assert b"All subscription requests were denied" in done.stderr + done.stdout
 
     def test_a_certificate_names_the_user(
@@ -188,9 +188,9 @@ class TestGuarded:
         alice_certificate: Certificate,
     ) -> None:
         tools = Tools(guarded_addresses["tls"], version, alice_certificate)
-        tools.publish(f"home/alice/{topic}", b"certified", 1, "-r")
-        assert tools.fetch(1, "-t", f"home/alice/{topic}")[0]["payload"] == "certified"
-        tools.clear(f"home/alice/{topic}")
+        tools.publish(f"house/alice/{topic}", b"certified", 1, "-r")
+        assert tools.fetch(1, "-t", f"house/alice/{topic}")[0]["payload"] == "certified"
+        tools.clear(f"house/alice/{topic}")
 
     def test_nobody_comes_in_without_a_certificate(
         self, guarded_addresses: dict[str, Address], version: int

@@ -38,6 +38,7 @@ class Share:
         """The next member in turn that is present; else the next in turn at all."""
         count: i64 = len(self.targets)
         fallback: Target | None = None
+        fallback_turn: i64 = 0
         tried: i64 = 0
         while tried < count:
             target = self.targets[self._turn % count]
@@ -49,6 +50,9 @@ class Share:
                 return target
             if fallback is None:
                 fallback = target
+                fallback_turn = self._turn
+        if fallback is not None:
+            self._turn = fallback_turn  # the next absent member is next
         return fallback
 
     def choose_present(self, avoid: Outlet) -> Target | None:
