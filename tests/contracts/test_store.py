@@ -372,8 +372,6 @@ def make_will(delay_s: int, lifetime_s: int = 0) -> Will:
     return Will(make_message(b"w", b"gone", 1), delay_s, lifetime_s)
 
 
-
-
 @pytest.mark.parametrize("expiry_s", [0, 100, NEVER_EXPIRES])
 def test_the_will_of_a_client_that_was_connected_is_sent_once_after_its_delay(
     store: Store, expiry_s: int

@@ -69,7 +69,9 @@ class RouterMachine(RuleBasedStateMachine):
     def subscribe(self, number: int, name: bytes, guarantee: int, no_local: bool, identifier: int) -> None:
         group, filter = split(name)
         outlet = self.outlets[number]
-        subscription = Subscription(outlet, filter, group, guarantee, no_local and not group, False, identifier)
+        subscription = Subscription(
+            outlet, filter, group, guarantee, no_local and not group, False, identifier
+        )
         replaced = self.router.subscribe(subscription)
         assert replaced is self.known.get((number, name))
         self.known[number, name] = subscription
@@ -122,9 +124,7 @@ class RouterMachine(RuleBasedStateMachine):
         alone = len(plain) == 1 and not groups and not next(iter(found.values())).has_no_local
         assert (route.single is not None) == alone
 
-    def check_groups(
-        self, topic: bytes, route: Route, groups: dict[bytes, dict[int, Subscription]]
-    ) -> None:
+    def check_groups(self, topic: bytes, route: Route, groups: dict[bytes, dict[int, Subscription]]) -> None:
         wanted = [
             {
                 number: (name, int(one.guarantee), one.identifier)

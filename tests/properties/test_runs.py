@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from fakes import ManualWakeup
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -79,9 +81,7 @@ def plain_publishes(draw: st.DrawFn, version: int, with_alias: bool) -> Publish:
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[int, list[Packet]]:
     version = draw(versions)
-    unsubscribes = st.builds(
-        Unsubscribe, st.integers(1, 65535), st.lists(run_topics, min_size=1, max_size=3)
-    )
+    unsubscribes = st.builds(Unsubscribe, st.integers(1, 65535), st.lists(run_topics, min_size=1, max_size=3))
     others = [plain_publishes(version, True)] * 4
     anything: st.SearchStrategy[Packet] = st.one_of(
         *others, answers(version), subscribes(version), unsubscribes, st.builds(PingReq)
@@ -206,7 +206,7 @@ def wanted_facts(packets: list[Packet]) -> list[Fact]:
 
 def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({0, len(data), *[cut % (len(data) + 1) for cut in cuts]})
-    return [data[first:last] for first, last in zip(places, places[1:], strict=False)]
+    return [data[first:last] for first, last in itertools.pairwise(places)]
 
 
 def facts_for(pieces: list[bytes], limits: Limits) -> list[Fact]:

@@ -93,7 +93,7 @@ def test_two_filters_overlap_exactly_if_one_topic_falls_under_both() -> None:
 anything = st.binary(max_size=12) | st.text(alphabet="ab/+#$é\x00", max_size=8).map(str.encode)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(anything)
 def test_a_topic_without_fault_is_a_filter_that_matches_itself_and_nothing_else(text: bytes) -> None:
     if find_topic_fault(text, 4096, 128) is None:
@@ -105,7 +105,7 @@ def test_a_topic_without_fault_is_a_filter_that_matches_itself_and_nothing_else(
         assert "\x00" not in text.decode()
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(anything)
 def test_a_filter_without_fault_uses_wildcards_as_whole_levels_only(text: bytes) -> None:
     if find_filter_fault(text, 4096, 128) is None:
@@ -115,7 +115,7 @@ def test_a_filter_without_fault_uses_wildcards_as_whole_levels_only(text: bytes)
         assert levels[-1] == b"#" or b"#" not in levels[-1]
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(anything, anything)
 def test_a_share_is_split_into_what_it_was_made_of(group: bytes, filter: bytes) -> None:
     split = split_share(b"$share/" + group + b"/" + filter)

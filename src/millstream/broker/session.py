@@ -375,9 +375,7 @@ class Session(Outlet):
                 self.account.counters.dropped_queue_full += 1
                 return
         elif waits and not self.account.pressure.can_wait_for(self):
-            if self.queued_count() >= OWN_FACTOR * limits.pending_messages_max and not self._make_space(
-                delivery
-            ):
+            if not self._make_own_space():
                 return
         elif not waits and not self._make_space(delivery):
             return
@@ -400,6 +398,18 @@ class Session(Outlet):
             return False
         while self._queue is not None and not self._fits(size):
             self._evict()
+        return True
+
+    def _make_own_space(self) -> bool:
+        """The same for what nobody can be held for: a far bound, and one out for one in."""
+        limits = self.account.limits
+        count_max: i64 = OWN_FACTOR * limits.pending_messages_max
+        if self.queued_count() < count_max and self._queued_bytes < OWN_FACTOR * limits.offline_bytes_max:
+            return True
+        if limits.offline_policy != "evict":
+            self.account.counters.dropped_queue_full += 1
+            return False
+        self._evict()
         return True
 
     def _fits(self, size: i64) -> bool:

@@ -11,7 +11,9 @@ from millstream.model.limits import NEVER_EXPIRES
 SHARED = b"$share/g/t"
 
 
-def member(world: World, name: str, expiry_s: int = NEVER_EXPIRES, window: int = 65_535) -> tuple[Session, FakeLine]:
+def member(
+    world: World, name: str, expiry_s: int = NEVER_EXPIRES, window: int = 65_535
+) -> tuple[Session, FakeLine]:
     session, line = world.connect(name, expiry_s=expiry_s, window=window)
     world.subscribe(session, SHARED)
     return session, line
@@ -39,7 +41,7 @@ def test_unsettled_and_queued_deliveries_go_to_another_member_in_order(expiry_s:
 
 def test_exactly_once_that_has_begun_stays_with_its_receiver_and_what_waits_does_not() -> None:
     world = World()
-    first, line = member(world, "first", window=1)
+    first, _line = member(world, "first", window=1)
     world.publish(b"t", b"begun", guarantee=2)
     world.publish(b"t", b"waits", guarantee=2)
     _, other = member(world, "other")
@@ -122,7 +124,7 @@ def test_groups_and_filters_do_not_inherit_from_each_other() -> None:
 
 def test_what_has_expired_in_the_queue_is_not_handed_over() -> None:
     world = World()
-    first, line = member(world, "first", window=1)
+    first, _line = member(world, "first", window=1)
     world.publish(b"t", b"sent")
     world.publish(b"t", b"short", expiry_s=5)
     _, other = member(world, "other")

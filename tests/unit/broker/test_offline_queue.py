@@ -58,7 +58,9 @@ def test_a_message_larger_than_the_whole_queue_evicts_nothing() -> None:
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("evict", [b"4", b"5"]), ("reject", [b"2", b"3"])])
-def test_a_backlog_is_cut_to_the_bound_by_policy_when_its_connection_goes(policy: str, kept: list[bytes]) -> None:
+def test_a_backlog_is_cut_to_the_bound_by_policy_when_its_connection_goes(
+    policy: str, kept: list[bytes]
+) -> None:
     world = World(Limits(offline_messages_max=2, offline_policy=policy))
     session, line = world.connect("s", window=2)
     world.subscribe(session, b"t/#")

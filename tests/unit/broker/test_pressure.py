@@ -11,12 +11,21 @@ from millstream.model.limits import Limits
 from millstream.model.outlet import Target
 from millstream.protocols.mqtt.wire.packets import Connect, PubAck, Publish, Subscribe, SubscribeEntry
 from millstream.protocols.mqtt.wire.properties import Properties
+from millstream.security.principal import Principal
 
 
 def reader(world: World, window: int = 2, name: str = "r") -> tuple[Session, FakeLine]:
     session, line = world.connect(name, window=window)
     world.subscribe(session, b"t")
     return session, line
+
+
+def publish(world: World, payload: bytes = b"x", guarantee: int = 1) -> None:
+    """A publish by somebody who can be made to wait."""
+    pressure = world.broker.pressure
+    pressure.source = Session(world.account, "source", Principal("source", "default", "user"), 1)
+    world.publish(b"t", payload, guarantee)
+    pressure.source = None
 
 
 def hold(world: World, source: FakeLine) -> bool:
@@ -44,9 +53,9 @@ def test_a_source_waits_while_the_queue_is_over_its_mark_and_goes_on_when_it_is_
     session, line = reader(world)
     source = FakeLine()
     for _ in range(3):
-        world.publish(b"t")
+        publish(world)
         assert not hold(world, source)
-    world.publish(b"t")
+    publish(world)
     assert hold(world, source)
     assert session.is_full
     session.on_settled(line.ids()[0], 1)
@@ -61,7 +70,7 @@ def test_a_source_waits_for_a_blocked_line_and_at_most_once_still_passes() -> No
     block(line)
     world.broker.pressure.take_held()
     source = FakeLine()
-    world.publish(b"t", b"0", guarantee=0)
+    publish(world, b"0", 0)
     assert hold(world, source)
     assert line.plain == [(b"0", False, ())]
     catch_up(line)
@@ -73,7 +82,7 @@ def test_a_session_that_makes_progress_may_let_its_sources_wait_for_long() -> No
     session, line = reader(world, window=1)
     source = FakeLine()
     for _ in range(30):
-        world.publish(b"t")
+        publish(world)
     assert hold(world, source)
     for number in range(25):
         world.move(0.09)
@@ -85,10 +94,10 @@ def test_a_session_that_makes_progress_may_let_its_sources_wait_for_long() -> No
 
 def test_a_session_that_stands_still_is_slow_after_the_grace_and_holds_nobody() -> None:
     world = World(Limits(pending_messages_max=1, slow_grace_ms=100, offline_messages_max=3))
-    session, line = reader(world, window=1)
+    session, _line = reader(world, window=1)
     source = FakeLine()
     for _ in range(10):
-        world.publish(b"t")
+        publish(world)
     assert hold(world, source)
     world.move(0.05)
     assert source.resumed == 0
@@ -97,7 +106,7 @@ def test_a_session_that_stands_still_is_slow_after_the_grace_and_holds_nobody() 
     assert source.resumed == 1
     assert session.queued_count() == 3
     assert world.account.counters.dropped_queue_full == 6
-    world.publish(b"t")
+    publish(world)
     assert not hold(world, source)
     assert world.account.counters.dropped_queue_full == 7
     assert not session.is_present()
@@ -107,7 +116,7 @@ def test_a_slow_session_that_has_caught_up_is_waited_for_again() -> None:
     world = World(Limits(pending_messages_max=1, slow_grace_ms=100, offline_messages_max=3))
     session, line = reader(world, window=1)
     for _ in range(4):
-        world.publish(b"t")
+        publish(world)
     world.broker.pressure.take_held()
     world.move(0.2)
     assert session.is_slow
@@ -117,7 +126,7 @@ def test_a_slow_session_that_has_caught_up_is_waited_for_again() -> None:
     assert not session.is_slow
     assert session.is_present()
     for _ in range(2):
-        world.publish(b"t")
+        publish(world)
     assert hold(world, FakeLine())
 
 
@@ -127,13 +136,13 @@ def test_at_most_once_to_a_slow_session_is_dropped_and_counted() -> None:
     block(line)
     world.move(0.2)
     assert session.is_slow
-    world.publish(b"t", guarantee=0)
+    publish(world, guarantee=0)
     session.deliver_run(FakeRun([make_message(b"t")] * 5), Target(session, 0, False, (), b""))
     assert line.plain == []
     assert line.runs == []
     assert world.account.counters.dropped_slow == 6
     catch_up(line)
-    world.publish(b"t", guarantee=0)
+    publish(world, guarantee=0)
     assert len(line.plain) == 1
 
 
@@ -142,32 +151,32 @@ def test_at_most_once_is_dropped_once_the_unsent_bytes_reach_their_end() -> None
     _, line = reader(world)
     block(line)
     line.unsent = 999
-    world.publish(b"t", guarantee=0)
+    publish(world, guarantee=0)
     line.unsent = 1000
-    world.publish(b"t", guarantee=0)
+    publish(world, guarantee=0)
     assert len(line.plain) == 1
     assert world.account.counters.dropped_slow == 1
 
 
 def test_one_that_stood_still_before_it_was_full_holds_nobody_at_all() -> None:
     world = World(Limits(slow_grace_ms=100, pending_messages_max=3))
-    session, line = reader(world, window=1)
-    world.publish(b"t")
-    world.publish(b"t")  # waits for the window: from now on it is watched
+    session, _line = reader(world, window=1)
+    publish(world)
+    publish(world)  # waits for the window: from now on it is watched
     world.move(0.2)
     assert not session.is_slow  # nobody waits for it yet
     for _ in range(3):
-        world.publish(b"t")
+        publish(world)
         assert not hold(world, FakeLine())
     assert session.is_slow
 
 
 def test_a_source_that_has_gone_is_not_resumed() -> None:
     world = World(Limits(pending_messages_max=1))
-    session, line = reader(world, window=1)
+    session, _line = reader(world, window=1)
     stays, goes = FakeLine(), FakeLine()
     for _ in range(3):
-        world.publish(b"t")
+        publish(world)
     held = world.broker.pressure.take_held()
     assert held is session
     assert world.broker.pressure.wait(session, stays)
@@ -184,7 +193,7 @@ def test_sources_go_on_when_the_full_session_leaves_or_ends() -> None:
         world.subscribe(session, b"t")
         source = FakeLine()
         for _ in range(3):
-            world.publish(b"t")
+            publish(world)
         assert hold(world, source)
         world.drop(session)
         assert source.resumed == 1
@@ -198,7 +207,7 @@ def test_under_pending_nobody_waits_for_a_window_and_the_excess_is_dropped_and_c
     session, line = reader(world, window=1)
     source = FakeLine()
     for number in range(5):
-        world.publish(b"t", b"%d" % number)
+        publish(world, b"%d" % number)
         assert not hold(world, source)
     assert session.queued_count() == 2
     assert world.account.counters.dropped_queue_full == 2
@@ -213,7 +222,7 @@ def test_under_pending_sources_still_wait_for_a_line_that_is_blocked() -> None:
     block(line)
     world.broker.pressure.take_held()
     source = FakeLine()
-    world.publish(b"t")
+    publish(world)
     assert hold(world, source)
     catch_up(line)
     assert source.resumed == 1
@@ -267,4 +276,20 @@ def test_a_publisher_that_feeds_itself_faster_than_it_answers_is_bounded() -> No
         client.send(*[Publish(b"t", b"x", 1, packet_id=1000 + more) for more in range(10)])
         world.move(0.05)
     session = world.account.sessions["self"]
-    assert session.queued_count() < 500
+    assert session.queued_count() <= 100
+    assert world.account.counters.dropped_queue_full > 0
+
+
+def test_what_nobody_can_wait_for_costs_no_more_than_what_is_over_the_bound() -> None:
+    """The broker's own publishes: wills, `$SYS`. One too many drops one, not the whole backlog."""
+    world = World(Limits(pending_messages_max=2, offline_messages_max=3))
+    session, _ = reader(world, window=1)
+    for _ in range(200):
+        world.publish(b"t")
+    before = session.queued_count()
+    assert before >= 2 * 2
+    world.publish(b"t")
+    assert session.queued_count() == before
+    dropped = world.account.counters.dropped_queue_full
+    world.publish(b"t")
+    assert world.account.counters.dropped_queue_full == dropped + 1

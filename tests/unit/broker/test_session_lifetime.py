@@ -57,7 +57,7 @@ def test_a_second_connection_takes_over_and_the_first_is_told() -> None:
 
 def test_taking_over_a_session_that_ends_with_its_connection_begins_a_new_one() -> None:
     world = World()
-    session, first = world.connect("c", expiry_s=0)
+    session, _first = world.connect("c", expiry_s=0)
     world.subscribe(session, b"t")
     again, second = world.connect("c", expiry_s=0)
     assert again is not session
@@ -203,7 +203,8 @@ def test_subscriptions_of_a_session_are_bounded_and_replacing_one_is_always_poss
     assert not world.broker.unsubscribe(session, b"a")
     world.subscribe(session, b"c")
     world.publish(b"a")
-    assert line.sent == line.plain == []
+    assert line.sent == []
+    assert line.plain == []
 
 
 def test_a_session_that_ends_with_its_connection_leaves_nothing_in_the_store() -> None:

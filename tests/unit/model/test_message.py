@@ -17,9 +17,12 @@ def test_a_message_is_expired_from_its_deadline_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_ns", "seconds"), [(1, 1), (NANOSECONDS, 1), (NANOSECONDS + 1, 2), (10 * NANOSECONDS, 10), (0, 0), (-5, 0)]
+    ("left_ns", "seconds"),
+    [(1, 1), (NANOSECONDS, 1), (NANOSECONDS + 1, 2), (10 * NANOSECONDS, 10), (0, 0), (-5, 0)],
 )
-def test_the_seconds_left_are_rounded_up_so_that_a_live_message_never_says_zero(left_ns: int, seconds: int) -> None:
+def test_the_seconds_left_are_rounded_up_so_that_a_live_message_never_says_zero(
+    left_ns: int, seconds: int
+) -> None:
     now_ns = 50 * NANOSECONDS
     assert make_message(b"t", expires_ns=now_ns + left_ns).remaining_s(now_ns) == seconds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes import FakeLine, ManualWakeup
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.model.outbox import KEEP, LARGE, Outbox, OutboxPool
@@ -28,6 +28,7 @@ class Owner(FakeLine):
         self.errors.append(error)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([1, 10, LARGE - 1, LARGE, LARGE + 1]), st.booleans()), max_size=12))
 def test_parts_of_any_size_leave_in_the_order_they_came(parts: list[tuple[int, bool]]) -> None:
     owner = Owner(OutboxPool(ManualWakeup()))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.model.topic import find_filter_fault, find_topic_fault, find_utf8_fault, has_wildcard, matches, split_share
+from millstream.model.topic import (
+    find_filter_fault,
+    find_topic_fault,
+    find_utf8_fault,
+    has_wildcard,
+    matches,
+    split_share,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +44,8 @@ def test_these_can_be_published_to(topic: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "topic", [b"", b"x" * 21, b"a/b/c/d", b"+", b"a/#", b"a+b", b"a\x00", b"\xff", b"\xed\xa0\x80", b"\xc0\xaf"]
+    "topic",
+    [b"", b"x" * 21, b"a/b/c/d", b"+", b"a/#", b"a+b", b"a\x00", b"\xff", b"\xed\xa0\x80", b"\xc0\xaf"],
 )
 def test_these_cannot_be_published_to(topic: bytes) -> None:
     assert find_topic_fault(topic, 20, 3)
@@ -49,7 +57,8 @@ def test_these_can_be_subscribed_to(filter: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "filter", [b"", b"x" * 21, b"a/b/c/d", b"#/a", b"a#", b"#a", b"a/#b", b"a+", b"+a", b"a/b+/c", b"\x00", b"\xff"]
+    "filter",
+    [b"", b"x" * 21, b"a/b/c/d", b"#/a", b"a#", b"#a", b"a/#b", b"a+", b"+a", b"a/b+/c", b"\x00", b"\xff"],
 )
 def test_these_cannot_be_subscribed_to(filter: bytes) -> None:
     assert find_filter_fault(filter, 20, 3)

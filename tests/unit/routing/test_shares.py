@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from fakes import FakeOutlet
 
+from millstream.model.outlet import Outlet
 from millstream.routing.shares import Share
 from millstream.routing.subscription import Subscription
 
 
 def group(*outlets: FakeOutlet, turn: int = 0) -> Share:
-    members = {outlet: Subscription(outlet, b"t", b"g", 1, False, False, 4) for outlet in outlets}
-    return Share(dict(members), b"t", turn)
+    members: dict[Outlet, Subscription] = {}
+    for outlet in outlets:
+        members[outlet] = Subscription(outlet, b"t", b"g", 1, False, False, 4)
+    return Share(members, b"t", turn)
 
 
 def names(share: Share, count: int) -> list[str]:

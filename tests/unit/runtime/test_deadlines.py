@@ -33,7 +33,11 @@ GATE = GateWorld().gate
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(0, 10 * BUCKET_NS)), min_size=1, max_size=20),
-    st.lists(st.sampled_from([1, BUCKET_NS // 5, BUCKET_NS, 3 * BUCKET_NS, 1000 * BUCKET_NS]), min_size=1, max_size=20),
+    st.lists(
+        st.sampled_from([1, BUCKET_NS // 5, BUCKET_NS, 3 * BUCKET_NS, 1000 * BUCKET_NS]),
+        min_size=1,
+        max_size=20,
+    ),
 )
 def test_each_deadline_is_met_once_not_early_and_in_the_tick_that_passes_its_bucket(
     wanted: list[tuple[int, int]], steps: list[int]

@@ -156,7 +156,7 @@ def test_the_transport_says_when_it_lags_and_when_it_has_caught_up() -> None:
 def test_our_own_fault_ends_its_connection_and_is_told() -> None:
     world = GateWorld()
     link, transport = connected(world)
-    other, other_transport = opened(world)
+    _other, other_transport = opened(world)
     link.on_fault(ValueError("ours"))
     assert transport.is_aborted
     assert not other_transport.is_aborted

@@ -52,7 +52,7 @@ class VerifierWorld(GateWorld):
         self.verifier = Verifier(self.authenticator, asyncio.get_running_loop())
         self.gate = Gate(self.context, self.deadlines, self.verifier, self.limits)
 
-    def connect(self, password: bytes) -> tuple[Asking, FakeTransport]:
+    def log_in(self, password: bytes) -> tuple[Asking, FakeTransport]:
         transport = FakeTransport()
         link = Asking(self.gate)
         link.connection_made(transport)
@@ -79,7 +79,7 @@ async def world() -> AsyncIterator[VerifierWorld]:
 async def test_nothing_is_read_until_the_answer_is_there_and_a_right_password_is_welcome(
     world: VerifierWorld,
 ) -> None:
-    link, transport = world.connect(b"right")
+    link, transport = world.log_in(b"right")
     assert not transport.is_reading_now
     assert await world.answer(link, transport) == code.SUCCESS
     assert transport.is_reading_now
@@ -88,13 +88,13 @@ async def test_nothing_is_read_until_the_answer_is_there_and_a_right_password_is
 
 
 async def test_a_wrong_password_is_refused(world: VerifierWorld) -> None:
-    link, transport = world.connect(b"wrong")
+    link, transport = world.log_in(b"wrong")
     assert await world.answer(link, transport) == code.BAD_USER_NAME_OR_PASSWORD
     assert world.account.sessions == {}
 
 
 async def test_an_answer_for_a_connection_that_left_is_dropped(world: VerifierWorld) -> None:
-    link, _ = world.connect(b"right")
+    link, _ = world.log_in(b"right")
     link.connection_lost(None)
     await asyncio.wait_for(link.has_answer.wait(), GUARD_S)
     assert link.faults == []
@@ -102,7 +102,7 @@ async def test_an_answer_for_a_connection_that_left_is_dropped(world: VerifierWo
 
 
 async def test_users_that_changed_while_a_password_was_verified_are_asked_again(world: VerifierWorld) -> None:
-    link, transport = world.connect(b"right")
+    link, transport = world.log_in(b"right")
     world.authenticator.replace_users(UserTable({"other": User("other", HASH)}))  # the user is gone
     assert await world.answer(link, transport) == code.BAD_USER_NAME_OR_PASSWORD
     assert link.answers == 1
@@ -110,7 +110,7 @@ async def test_users_that_changed_while_a_password_was_verified_are_asked_again(
 
 async def test_more_logins_than_may_wait_are_told_to_try_again(world: VerifierWorld) -> None:
     world.verifier._open = QUEUE_MAX
-    link, transport = world.connect(b"right")
+    link, transport = world.log_in(b"right")
     assert await world.answer(link, transport) == code.SERVER_BUSY
     assert world.verifier._open == QUEUE_MAX
 

@@ -89,7 +89,9 @@ def test_packets_may_be_cut_across_frames_and_fragments() -> None:
     assert browser.exchange() == [PINGRESP]
 
 
-@pytest.mark.parametrize(("path", "status"), [("/mqtt", 101), ("/mqtt?token=1", 101), ("/", 404), ("/mqtt/x", 404)])
+@pytest.mark.parametrize(
+    ("path", "status"), [("/mqtt", 101), ("/mqtt?token=1", 101), ("/", 404), ("/mqtt/x", 404)]
+)
 def test_only_the_configured_path_is_served(path: str, status: int) -> None:
     browser = Browser(GateWorld(), path)
     assert browser.status == status

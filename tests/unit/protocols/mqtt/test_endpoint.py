@@ -32,7 +32,9 @@ from millstream.security.acl import Authorizer, parse_acl
 VERSIONS = [4, 5]
 
 
-def reader(world: MqttWorld, name: bytes = b"#", version: int = 5, qos: int = 2, client_id: str = "r") -> MqttPeer:
+def reader(
+    world: MqttWorld, name: bytes = b"#", version: int = 5, qos: int = 2, client_id: str = "r"
+) -> MqttPeer:
     peer = world.client(Connect(version, client_id))
     peer.send(Subscribe(1, [SubscribeEntry(name, qos)]))
     return peer
@@ -206,7 +208,8 @@ def test_more_open_publishes_than_the_receive_maximum_end_the_connection() -> No
 
 
 @pytest.mark.parametrize(
-    ("limits", "qos"), [(Limits(guarantee_max=1), 2), (Limits(guarantee_max=0), 1), (Limits(reject_qos2_publish=True), 2)]
+    ("limits", "qos"),
+    [(Limits(guarantee_max=1), 2), (Limits(guarantee_max=0), 1), (Limits(reject_qos2_publish=True), 2)],
 )
 def test_a_qos_the_broker_does_not_take_ends_the_connection(limits: Limits, qos: int) -> None:
     sender = MqttWorld(limits).client(Connect(5, "s"))

@@ -51,7 +51,9 @@ def has_id_at(frame: bytes, at: int) -> bool:
     return frame[at - 3 : at] == b"a/b" and frame[at : at + 2] == b"\x00\x00"
 
 
-@pytest.mark.parametrize("size", [0, 1, 117, 118, 119, 120, 121, 122, 123, 16374, 16375, 16376, 16377, 16378, 16379])
+@pytest.mark.parametrize(
+    "size", [0, 1, 117, 118, 119, 120, 121, 122, 123, 16374, 16375, 16376, 16377, 16378, 16379]
+)
 def test_the_place_of_the_id_is_right_for_every_order_in_which_frames_are_made(size: int) -> None:
     for order in product([0, 1, 2], repeat=3):
         message = make_message(bytes(size))
@@ -131,9 +133,15 @@ def test_pieces_of_a_buffer_are_compared_to_the_last_byte() -> None:
         (b"", -1, b""),
         (b"\x02\x00\x00\x00\x09", 9, b""),
         (b"\x01\x01\x02\x00\x00\x01\x00", 256, b"\x01\x01"),
-        (b"\x26\x00\x01\x02\x00\x01\x02\x02\x00\x00\x00\x05\x03\x00\x01x", 5, b"\x26\x00\x01\x02\x00\x01\x02\x03\x00\x01x"),
+        (
+            b"\x26\x00\x01\x02\x00\x01\x02\x02\x00\x00\x00\x05\x03\x00\x01x",
+            5,
+            b"\x26\x00\x01\x02\x00\x01\x02\x03\x00\x01x",
+        ),
         (b"\x09\x00\x02\x02\x02\x08\x00\x01r", -1, b"\x09\x00\x02\x02\x02\x08\x00\x01r"),
     ],
 )
-def test_the_expiry_is_taken_out_of_a_block_wherever_it_stands(block: bytes, expiry_s: int, rest: bytes) -> None:
+def test_the_expiry_is_taken_out_of_a_block_wherever_it_stands(
+    block: bytes, expiry_s: int, rest: bytes
+) -> None:
     assert split_expiry(block) == (expiry_s, rest)

@@ -87,7 +87,11 @@ def test_session_present_tells_whether_there_was_one() -> None:
 
 def test_the_terms_of_the_broker_are_told() -> None:
     limits = Limits(
-        receive_maximum=7, topic_alias_maximum=8, packet_size_max=9999, guarantee_max=1, session_expiry_s_max=60
+        receive_maximum=7,
+        topic_alias_maximum=8,
+        packet_size_max=9999,
+        guarantee_max=1,
+        session_expiry_s_max=60,
     )
     peer = MqttWorld(limits).client(Connect(5, "c", properties=with_properties(session_expiry_interval=100)))
     told = terms(peer)
@@ -119,7 +123,13 @@ def test_response_information_is_given_to_those_who_ask() -> None:
 
 @pytest.mark.parametrize(
     ("version", "clean", "interval", "expected"),
-    [(4, True, None, 0), (4, False, None, 500), (5, True, None, 0), (5, False, 30, 30), (5, True, 5000, 1000)],
+    [
+        (4, True, None, 0),
+        (4, False, None, 500),
+        (5, True, None, 0),
+        (5, False, 30, 30),
+        (5, True, 5000, 1000),
+    ],
 )
 def test_a_session_lives_as_long_as_the_version_and_the_limits_say(
     version: int, clean: bool, interval: int | None, expected: int
@@ -141,7 +151,11 @@ def test_the_receive_maximum_of_the_client_bounds_what_is_open() -> None:
 
 def test_packets_sent_behind_connect_are_served_after_it() -> None:
     peer = MqttWorld().peer(5)
-    assert [type(one) for one in peer.send(Connect(5, "c"), PingReq(), PingReq())] == [ConnAck, PingResp, PingResp]
+    assert [type(one) for one in peer.send(Connect(5, "c"), PingReq(), PingReq())] == [
+        ConnAck,
+        PingResp,
+        PingResp,
+    ]
 
 
 # ---------------------------------------------------------------------- refusals
@@ -158,7 +172,9 @@ def test_packets_sent_behind_connect_are_served_after_it() -> None:
     ],
 )
 def test_a_will_that_could_not_be_sent_is_refused_at_once(will: Will, reason: int) -> None:
-    rules = {"rules": [{"allow": "all", "topics": ["#", "$SYS/#"]}, {"deny": "publish", "topics": ["denied"]}]}
+    rules = {
+        "rules": [{"allow": "all", "topics": ["#", "$SYS/#"]}, {"deny": "publish", "topics": ["denied"]}]
+    }
     world = MqttWorld(
         Limits(message_size_max=100, reject_qos2_publish=True), authorizer=Authorizer(parse_acl(rules))
     )

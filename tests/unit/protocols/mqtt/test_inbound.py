@@ -104,7 +104,12 @@ def test_a_frame_that_another_receiver_could_not_be_sent_is_not_kept() -> None:
 
 def test_an_alias_stands_for_its_last_topic() -> None:
     events = Server().receive(
-        with_alias(1, b"a"), with_alias(2, b"b"), with_alias(1), with_alias(2), with_alias(1, b"c"), with_alias(1)
+        with_alias(1, b"a"),
+        with_alias(2, b"b"),
+        with_alias(1),
+        with_alias(2),
+        with_alias(1, b"c"),
+        with_alias(1),
     )
     topics = [event.topic for event in events if isinstance(event, PublishReceived)]
     assert topics == [b"a", b"b", b"a", b"b", b"c", b"c"]
@@ -168,7 +173,13 @@ def test_answers_are_told_with_their_reason() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"\x36\x05\x00\x01a\x00\x01", b"\x38\x03\x00\x01a", b"\x30\x01\x00", b"\x30\x02\x00\x05", b"\x32\x04\x00\x01a\x00"],
+    [
+        b"\x36\x05\x00\x01a\x00\x01",
+        b"\x38\x03\x00\x01a",
+        b"\x30\x01\x00",
+        b"\x30\x02\x00\x05",
+        b"\x32\x04\x00\x01a\x00",
+    ],
 )
 def test_a_publish_that_is_not_one_is_malformed(data: bytes) -> None:
     assert reason_of(Server(4).receive_bytes(data)) == code.MALFORMED_PACKET

@@ -20,7 +20,12 @@ class Peer:
         self.version = version
 
     def send(
-        self, message: Message, qos: int = 0, packet_id: int = 0, flags: int = 0, identifiers: tuple[int, ...] = ()
+        self,
+        message: Message,
+        qos: int = 0,
+        packet_id: int = 0,
+        flags: int = 0,
+        identifiers: tuple[int, ...] = (),
     ) -> bool:
         return self.outbound.send_publish(message, qos, packet_id, flags, identifiers, START_NS)
 
@@ -91,7 +96,9 @@ def test_the_first_topics_get_an_alias_and_are_named_once() -> None:
     peer.outbound.allow_aliases(2)
     for topic in (b"a", b"b", b"c", b"a", b"b", b"c"):
         peer.send(make_message(topic))
-    seen = [(packet.topic, packet.properties.topic_alias if packet.properties else None) for packet in peer.take()]
+    seen = [
+        (packet.topic, packet.properties.topic_alias if packet.properties else None) for packet in peer.take()
+    ]
     assert seen == [(b"a", 1), (b"b", 2), (b"c", None), (b"", 1), (b"", 2), (b"c", None)]
 
 
@@ -102,7 +109,9 @@ def test_an_alias_the_peer_never_learned_is_given_to_the_next() -> None:
     assert not peer.send(make_message(b"a", bytes(60)))
     assert peer.send(make_message(b"b"))
     assert peer.send(make_message(b"a"))
-    seen = [(packet.topic, packet.properties.topic_alias if packet.properties else None) for packet in peer.take()]
+    seen = [
+        (packet.topic, packet.properties.topic_alias if packet.properties else None) for packet in peer.take()
+    ]
     assert seen == [(b"b", 1), (b"a", 2)]
 
 

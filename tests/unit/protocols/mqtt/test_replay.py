@@ -84,7 +84,11 @@ def test_retained_messages_beyond_the_window_wait_and_are_not_dropped(overflow: 
     for number in range(30):
         world.publish(b"t/%d" % number, b"x", 1, retain=True)
     peer = client(world, window=2)
-    got = [packet for packet in peer.send(Subscribe(1, [SubscribeEntry(b"t/+", 1)])) if isinstance(packet, Publish)]
+    got = [
+        packet
+        for packet in peer.send(Subscribe(1, [SubscribeEntry(b"t/+", 1)]))
+        if isinstance(packet, Publish)
+    ]
     for _ in range(40):
         world.move(0.2)
         for packet in got[-2:]:

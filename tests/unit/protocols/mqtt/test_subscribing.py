@@ -38,7 +38,18 @@ def reasons(packets: list[Packet]) -> list[int]:
 
 @pytest.mark.parametrize(
     "name",
-    [b"", b"a/#/b", b"a+", b"$share/g", b"$share//a", b"$share/g/", b"$share/+/a", b"$share/g/a/#/b", b"x" * 5000, b"/" * 200],
+    [
+        b"",
+        b"a/#/b",
+        b"a+",
+        b"$share/g",
+        b"$share//a",
+        b"$share/g/",
+        b"$share/+/a",
+        b"$share/g/a/#/b",
+        b"x" * 5000,
+        b"/" * 200,
+    ],
 )
 def test_a_filter_that_cannot_be_is_refused_alone(name: bytes) -> None:
     world = MqttWorld()
@@ -114,7 +125,9 @@ def test_retained_messages_come_behind_the_answer_with_flag_identifier_and_lower
 
 
 @pytest.mark.parametrize(("handling", "first", "again"), [(0, 1, 1), (1, 1, 0), (2, 0, 0)])
-def test_retain_handling_decides_when_retained_messages_are_sent(handling: int, first: int, again: int) -> None:
+def test_retain_handling_decides_when_retained_messages_are_sent(
+    handling: int, first: int, again: int
+) -> None:
     peer = retained_world().client(Connect(5, "c"))
     entry = SubscribeEntry(b"b", 0, retain_handling=handling)
     assert len(subscribe(peer, entry)) == 1 + first
@@ -190,4 +203,7 @@ def test_retain_as_published_keeps_the_flag() -> None:
     subscribe(peer, SubscribeEntry(b"a", 0, retain_as_published=True), SubscribeEntry(b"b", 0))
     for topic in (b"a", b"b"):
         world.publish(topic, guarantee=0, retain=True)
-    assert [(one.topic, one.retain) for one in peer.take() if isinstance(one, Publish)] == [(b"a", True), (b"b", False)]
+    assert [(one.topic, one.retain) for one in peer.take() if isinstance(one, Publish)] == [
+        (b"a", True),
+        (b"b", False),
+    ]

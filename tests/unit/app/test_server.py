@@ -1,0 +1,41 @@
+"""What is built from a configuration, before anything is opened. The rest is in scenarios."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fakes import START_NS, HeldStore, World
+
+from millstream.app.server import Millstream
+from millstream.config.load import config_of
+
+
+def test_the_configuration_reaches_the_broker(tmp_path: Path) -> None:
+    config = config_of(
+        {
+            "data_dir": str(tmp_path),
+            "session": {"max_sessions": 7},
+            "accounts": {"factory": {"max_connections": 3, "max_ack_pending": 5}},
+        }
+    )
+    millstream = Millstream(config)
+    assert millstream.broker.limits.sessions_max == 7
+    assert sorted(millstream.broker.accounts) == ["default", "factory"]
+    factory = millstream.broker.get_account("factory")
+    assert factory.connections_max == 3
+    assert factory.window_limit(65_535) == 5
+    assert millstream.addresses == {}
+
+
+def test_the_store_that_was_given_is_the_one_that_is_used(tmp_path: Path) -> None:
+    store = HeldStore()
+    world = World(store=store)
+    session, _ = world.connect("c")
+    world.subscribe(session, b"t")
+    millstream = Millstream(config_of({"data_dir": str(tmp_path)}), store)
+    millstream.broker.restore(START_NS)
+    assert "c" in millstream.broker.get_account("default").sessions
+
+
+async def test_stopping_what_was_never_started_is_harmless(tmp_path: Path) -> None:
+    await Millstream(config_of({"data_dir": str(tmp_path)})).stop()
