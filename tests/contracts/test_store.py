@@ -561,6 +561,15 @@ def test_an_answer_that_rests_on_nothing_new_does_not_overtake_one_that_waits() 
     assert kinds(peer.take()) == [("PubAck", 1), ("PubAck", 2)]
 
 
+def test_a_publish_that_is_durable_at_once_does_not_overtake_confirms_not_yet_given() -> None:
+    world, store, peer = held_world()
+    peer.send(Publish(b"t", b"x", 1, packet_id=1))
+    store.release()  # the store has caught up, but has not told anybody yet
+    assert peer.send(Publish(b"t", b"x", 1, packet_id=2)) == []
+    world.broker.on_durable()
+    assert kinds(peer.take()) == [("PubAck", 1), ("PubAck", 2)]
+
+
 def test_a_repeated_publish_is_confirmed_no_sooner_than_the_first() -> None:
     world, store, peer = held_world()
     peer.send(Publish(b"t", b"x", 2, packet_id=1))

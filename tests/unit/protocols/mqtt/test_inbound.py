@@ -19,6 +19,7 @@ from millstream.protocols.mqtt.machine.events import (
 from millstream.protocols.mqtt.machine.terms import Terms
 from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.encode import encode_packet
+from millstream.protocols.mqtt.wire.frames import FrameRun
 from millstream.protocols.mqtt.wire.packets import ConnAck, Connect, Packet, PingReq, PubAck, Publish
 from millstream.protocols.mqtt.wire.properties import Properties
 
@@ -195,3 +196,21 @@ def test_too_many_user_properties_are_an_error() -> None:
     properties.user_properties = [(b"k", b"v")] * 3
     server = Server(5, Limits(user_properties_max=2))
     assert reason_of(server.receive(Publish(b"a", b"", properties=properties))) == code.PROTOCOL_ERROR
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_one_read_has_shown_is_not_believed_of_the_next(qos: int) -> None:
+    """Topic and properties lie at equal places of two buffers, but are not equal."""
+    server = Server()
+    seen = []
+    for topic, kind in ((b"a", b"one"), (b"a", b"two"), (b"b", b"two")):
+        properties = Properties()
+        properties.content_type = kind
+        (event,) = server.receive(Publish(topic, b"p", qos, packet_id=qos, properties=properties))
+        if isinstance(event, RunReceived):
+            (message,) = FrameRun(event.buffer, event.start, event.end, 1, 5, START_NS).messages()
+            seen.append((event.topic, message.properties))
+        else:
+            assert isinstance(event, PublishReceived)
+            seen.append((event.topic, event.properties))
+    assert seen == [(b"a", b"\x03\x00\x03one"), (b"a", b"\x03\x00\x03two"), (b"b", b"\x03\x00\x03two")]
