@@ -50,6 +50,9 @@ def find_scram_key(data_dir: Path, users: UserTable) -> bytes:
 class Rights:
     def __init__(self, config: Config) -> None:
         auth = config.auth
+        # watched before they are read: a change in between is seen, at worst twice
+        self._user_watch = None if auth.password_file is None else FileWatch(auth.password_file)
+        self._acl_watch = None if auth.acl_file is None else FileWatch(auth.acl_file)
         self._log = structlog.get_logger("millstream")
         users = UserTable({}) if auth.password_file is None else read_users(auth.password_file)
         self.tokens = make_token_verifier(auth.jwt)
@@ -63,8 +66,6 @@ class Rights:
         )
         self.scram_key = find_scram_key(config.data_dir, users)
         self.authorizer = Authorizer(None if auth.acl_file is None else read_acl(auth.acl_file))
-        self._user_watch = None if auth.password_file is None else FileWatch(auth.password_file)
-        self._acl_watch = None if auth.acl_file is None else FileWatch(auth.acl_file)
 
     def refresh(self, broker: Broker) -> None:
         """Called about once a second."""

@@ -138,6 +138,9 @@ class Millstream:
         ]
         for line in lines:
             line.end(Ending.SHUTTING_DOWN)
+        if self._gate is not None:
+            for stranger in list(self._gate.strange):
+                stranger.close()
         deadline = time.monotonic() + DRAIN_S
         while self._gate is not None and self._gate.connections > 0 and time.monotonic() < deadline:
             self._deadlines.on_tick(time.monotonic_ns())

@@ -276,6 +276,7 @@ class Broker:
     def on_tick(self, now_ns: i64, wall_s: i64) -> None:
         self.clock.now_ns = now_ns
         self.clock.wall_s = wall_s
+        self.pressure.source = None
         self.pressure.on_tick(now_ns)
         for session in self._schedule.take_due(now_ns):
             self._on_due(session, now_ns)

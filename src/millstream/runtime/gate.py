@@ -45,6 +45,7 @@ class Gate:
         self.strangers: i64 = 0
         self.refused_rate: i64 = 0
         self.refused_full: i64 = 0
+        self.strange: dict[TransportLink, None] = {}  # connections that are not authenticated yet
         self._by_address: dict[str, int] = {}
         self._rates = BucketTable(limits.connection_rate, limits.connection_burst)
         self.is_open = True

@@ -34,6 +34,7 @@ class TransportLink(Link):
         self._is_stranger = False
         self._is_counted = False
         self._abort_ns: i64 = 0
+        self._due_ns: i64 = 0  # when the nearest entry in `deadlines` is due
 
     # ------------------------------------------------------- asyncio protocol
 
@@ -48,6 +49,7 @@ class TransportLink(Link):
             return
         self._is_stranger = True
         self._is_counted = True
+        gate.strange[self] = None
         limits = gate.limits
         # lagging begins at our low mark, so that it has been watched for a while before it reaches the high one
         transport.set_write_buffer_limits(high=limits.unsent_bytes_low, low=limits.unsent_bytes_low // 4)
@@ -58,16 +60,14 @@ class TransportLink(Link):
         """The connection may speak: give it an endpoint."""
         endpoint = self.gate.make_endpoint(self, now_ns)
         self.endpoint = endpoint
-        self.gate.deadlines.add(self, endpoint.next_deadline())
+        self._arm(endpoint.next_deadline())
 
     def eof_received(self) -> bool:
         return False  # half-open connections are closed
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
-        if self._is_stranger:
-            self._is_stranger = False
-            self.gate.on_known(self.address)
+        self._be_known()
         if self._is_counted:
             self._is_counted = False
             self.gate.on_gone()
@@ -126,22 +126,38 @@ class TransportLink(Link):
         return self.endpoint
 
     def on_authenticated(self) -> None:
+        self._be_known()
+        endpoint = self.endpoint
+        if endpoint is not None:
+            self._arm(endpoint.next_deadline())
+
+    def _be_known(self) -> None:
         if self._is_stranger:
             self._is_stranger = False
             self.gate.on_known(self.address)
-        endpoint = self.endpoint
-        if endpoint is not None:
-            self.gate.deadlines.add(self, endpoint.next_deadline())
+            self.gate.strange.pop(self, None)
+
+    def _arm(self, due_ns: i64) -> None:
+        """See to it that `on_due` is called by then; an earlier entry will see to it too."""
+        if due_ns and (self._due_ns == 0 or due_ns < self._due_ns):
+            self._due_ns = due_ns
+            self.gate.deadlines.add(self, due_ns)
 
     def close(self) -> None:
         transport = self.transport
         if transport is not None and self._abort_ns == 0:
             self._abort_ns = time.monotonic_ns() + LINGER_NS
-            self.gate.deadlines.add(self, self._abort_ns)
+            self._arm(self._abort_ns)
             transport.close()
 
     def on_due(self, now_ns: i64) -> i64:
         """Do what is due; gives the next deadline, 0 for none."""
+        if self._due_ns > now_ns:
+            return 0  # an entry that a nearer one has replaced
+        self._due_ns = self._look(now_ns)
+        return self._due_ns
+
+    def _look(self, now_ns: i64) -> i64:
         transport = self.transport
         if transport is None:
             return 0
@@ -158,7 +174,7 @@ class TransportLink(Link):
         except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
             self.on_fault(fault)
             return 0
-        return endpoint.next_deadline()
+        return self._abort_ns or endpoint.next_deadline()
 
     def on_fault(self, fault: Exception) -> None:
         """Our own bug: it ends this connection and nothing else."""
