@@ -353,14 +353,19 @@ def test_a_frame_larger_than_a_connect_may_be_is_refused(
     client.wait_closed()
 
 
+def test_mqtt_without_websocket_is_closed_at_once(start_broker: StartBroker, sockets: Sockets) -> None:
+    broker = start_broker("mqtt.handshake_timeout=60s")  # longer than the client waits
+    client = open_socket(broker, sockets)
+    client.send(Connect(5, unique()))
+    client.wait_closed()
+
+
 def test_a_half_open_upgrade_does_not_last(start_broker: StartBroker, sockets: Sockets) -> None:
     broker = start_broker("mqtt.handshake_timeout=300ms")
     quiet = open_socket(broker, sockets)
     half = open_socket(broker, sockets)
     half.send_bytes(b"GET /mqtt HTTP/1.1\r\nHost: x\r\n")
-    other = open_socket(broker, sockets)  # MQTT without WebSocket
-    other.send(Connect(5, unique()))
     upgraded = open_socket(broker, sockets)
     assert upgraded.upgrade().startswith(b"HTTP/1.1 101")
-    for client in (quiet, half, other, upgraded):
+    for client in (quiet, half, upgraded):
         client.drain()
