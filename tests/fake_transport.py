@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from fakes import MqttWorld
+from fakes import ManualWakeup, MqttWorld
 
 from millstream.model.limits import Limits
 from millstream.runtime.deadlines import Deadlines
 from millstream.runtime.gate import Asker, Gate
+from millstream.runtime.loop_clock import LoopClock
 from millstream.runtime.transport import TransportLink
 from millstream.security.authentication import Credentials
 from millstream.security.users import UserTable
@@ -73,4 +74,5 @@ class GateWorld(MqttWorld):
         super().__init__(limits, users=users)
         self.deadlines = Deadlines()
         self.asker = FakeAsker()
-        self.gate = Gate(self.context, self.deadlines, self.asker, self.limits)
+        self.clock = LoopClock(ManualWakeup())
+        self.gate = Gate(self.context, self.deadlines, self.asker, self.limits, self.clock)

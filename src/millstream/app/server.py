@@ -92,7 +92,7 @@ class Millstream:
             self._rights.scram_key,
             self.config.mqtt.server_reference or "",
         )
-        self._gate = Gate(context, self._deadlines, self._verifier, broker.limits)
+        self._gate = Gate(context, self._deadlines, self._verifier, broker.limits, wakeup.clock)
         now_ns = time.monotonic_ns()
         broker.clock.wall_s = int(time.time())
         broker.restore(now_ns)

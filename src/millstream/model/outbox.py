@@ -44,10 +44,13 @@ class OutboxPool:
         self._free: list[BytesWriter] = []
         self._dirty: list[Flushable] = []
 
-    def take(self, owner: Flushable) -> BytesWriter:
+    def mark(self, owner: Flushable) -> None:
+        """It has something to send: flush it with the others."""
         if not self._dirty:
             self._wakeup.request()
         self._dirty.append(owner)
+
+    def take(self) -> BytesWriter:
         if self._free:
             return self._free.pop()
         return BytesWriter()
@@ -70,43 +73,48 @@ class OutboxPool:
 
 @final
 class Outbox:
-    """Output of one connection since its last flush. `open` must precede every use of `writer`."""
+    """Output of one connection since its last flush. `open` must precede every use of `writer`.
+
+    A single part needs no builder: it is passed on as it is. The second one makes a builder necessary.
+    """
 
     def __init__(self, pool: OutboxPool, owner: Flushable) -> None:
         self._pool = pool
         self._owner = owner
         self.is_open = False
         self.writer: BytesWriter = NO_WRITER
+        self._single: bytes | None = None
         self._parts: list[bytes] | None = None
         self._parts_size: i64 = 0
 
     def open(self) -> BytesWriter:
         if not self.is_open:
             self.is_open = True
-            self.writer = self._pool.take(self._owner)
+            self._pool.mark(self._owner)
+            self.writer = self._pool.take()
+        elif self._single is not None:
+            self._build()
         return self.writer
 
     def write(self, data: bytes) -> None:
+        if not self.is_open:
+            self.is_open = True
+            self._pool.mark(self._owner)
+            self._single = data
+            return
+        if self._single is not None:
+            self._build()
         if len(data) >= LARGE:
-            self.write_reference(data)
+            self._add_part(data)
         else:
-            self.open().write(data)
-
-    def write_reference(self, data: bytes) -> None:
-        writer = self.open()
-        parts = self._parts
-        if parts is None:
-            parts = self._parts = []
-        if len(writer):
-            self._parts_size += len(writer)
-            parts.append(writer.getvalue())
-            writer.truncate(0)
-        parts.append(data)
-        self._parts_size += len(data)
+            self.writer.write(data)
 
     def size_bytes(self) -> i64:
         if not self.is_open:
             return 0
+        single = self._single
+        if single is not None:
+            return len(single)
         return self._parts_size + len(self.writer)
 
     def take_all(self) -> bytes:
@@ -114,6 +122,10 @@ class Outbox:
         if not self.is_open:
             return b""
         self.is_open = False
+        single = self._single
+        if single is not None:
+            self._single = None
+            return single
         writer = self.writer
         self.writer = NO_WRITER
         parts = self._parts
@@ -127,6 +139,29 @@ class Outbox:
             data = parts[0] if len(parts) == 1 else b"".join(parts)
         self._pool.give_back(writer)
         return data
+
+    def _build(self) -> None:
+        single = self._single
+        assert single is not None
+        self._single = None
+        self.writer = self._pool.take()
+        if len(single) >= LARGE:
+            self._add_part(single)
+        else:
+            self.writer.write(single)
+
+    def _add_part(self, data: bytes) -> None:
+        """Keep a large part by reference, behind what was written before it."""
+        writer = self.writer
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = []
+        if len(writer):
+            self._parts_size += len(writer)
+            parts.append(writer.getvalue())
+            writer.truncate(0)
+        parts.append(data)
+        self._parts_size += len(data)
 
 
 NO_WRITER: Final = BytesWriter()

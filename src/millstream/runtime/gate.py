@@ -16,6 +16,7 @@ from millstream.protocols.endpoint import Endpoint
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.endpoint import MqttEndpoint
 from millstream.runtime.deadlines import Deadlines
+from millstream.runtime.loop_clock import LoopClock
 from millstream.security.authentication import Credentials
 from millstream.security.rate import BucketTable, address_key
 
@@ -36,8 +37,11 @@ class Asker(ABC):
 
 @final
 class Gate:
-    def __init__(self, context: MqttContext, deadlines: Deadlines, asker: Asker, limits: Limits) -> None:
+    def __init__(
+        self, context: MqttContext, deadlines: Deadlines, asker: Asker, limits: Limits, clock: LoopClock
+    ) -> None:
         self.context = context
+        self.clock = clock
         self.deadlines = deadlines
         self.asker = asker
         self.limits = limits

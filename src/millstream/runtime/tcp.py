@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import final
 
 from millstream.runtime.transport import TransportLink
@@ -15,6 +14,6 @@ class TcpConnection(TransportLink):
         if endpoint is None:
             return
         try:
-            endpoint.receive_data(data, time.monotonic_ns())
+            endpoint.receive_data(data, self.gate.clock.read_ns())
         except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
             self.on_fault(fault)

@@ -6,16 +6,21 @@ import asyncio
 from collections.abc import Callable
 
 from millstream.model.outbox import OutboxPool, Wakeup
+from millstream.runtime.loop_clock import LoopClock
 
 
 class LoopWakeup(Wakeup):
-    """`after` runs behind each flush and says whether there is more to do in the next iteration."""
+    """`after` runs behind each flush and says whether there is more to do in the next iteration.
+
+    It also ends the iteration for the loop's clock.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._is_requested = False
         self._flush: Callable[[], None] | None = None
         self._after: Callable[[], bool] | None = None
+        self.clock = LoopClock(self)
 
     def start(self, pool: OutboxPool, after: Callable[[], bool]) -> None:
         self._flush = pool.flush
@@ -32,3 +37,4 @@ class LoopWakeup(Wakeup):
             self._flush()
             if self._after():
                 self.request()
+        self.clock.forget()

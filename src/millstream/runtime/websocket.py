@@ -7,7 +7,6 @@ authenticated may be no larger than a CONNECT.
 from __future__ import annotations
 
 import logging
-import time
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -128,7 +127,7 @@ class WebSocketConnection(TransportLink):
         endpoint = self.endpoint
         if frame.opcode in DATA:
             if endpoint is not None and self._is_ready:
-                endpoint.receive_data(bytes(frame.data), time.monotonic_ns())
+                endpoint.receive_data(bytes(frame.data), self.gate.clock.read_ns())
         elif frame.opcode is Opcode.TEXT:  # [MQTT-6.0.0-1]
             protocol.fail(UNSUPPORTED_DATA, "MQTT needs binary frames")
 

@@ -33,11 +33,11 @@ class Owner(FakeLine):
 def test_parts_of_any_size_leave_in_the_order_they_came(parts: list[tuple[int, bool]]) -> None:
     owner = Owner(OutboxPool(ManualWakeup()))
     wanted = b""
-    for number, (size, by_reference) in enumerate(parts):
+    for number, (size, by_builder) in enumerate(parts):
         data = bytes([number]) * size
         wanted += data
-        if by_reference:
-            owner.outbox.write_reference(data)
+        if by_builder:
+            owner.outbox.open().write(data)
         else:
             owner.outbox.write(data)
         assert owner.outbox.size_bytes() == len(wanted)

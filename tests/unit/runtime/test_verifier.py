@@ -50,7 +50,7 @@ class VerifierWorld(GateWorld):
     def __init__(self) -> None:
         super().__init__(users=USERS)
         self.verifier = Verifier(self.authenticator, asyncio.get_running_loop())
-        self.gate = Gate(self.context, self.deadlines, self.verifier, self.limits)
+        self.gate = Gate(self.context, self.deadlines, self.verifier, self.limits, self.clock)
 
     def log_in(self, password: bytes) -> tuple[Asking, FakeTransport]:
         transport = FakeTransport()
