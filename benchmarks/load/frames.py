@@ -73,16 +73,21 @@ def encode_subscribe(packet_id: int, topic_filter: bytes, qos: int, version: int
     return encode_packet(SUBSCRIBE, body)
 
 
-def encode_typical_properties() -> bytes:
-    """Message expiry, content type and one user property, with their length, as MQTT 5 puts them in PUBLISH."""
+def encode_typical_properties(is_long: bool) -> bytes:
+    """Message expiry, content type and one user property, with their length, as MQTT 5 puts them in PUBLISH.
+
+    28 bytes as a sensor sends them, or 50 bytes with a trace identifier and a longer content type.
+    """
+    content_type = b"application/json" if is_long else b"text/plain"
+    name, value = (b"trace", b"0123456789abcdef") if is_long else (b"unit", b"C")
     properties = (
         b"\x02"
         + (3600).to_bytes(4, "big")
         + b"\x03"
-        + encode_string(b"application/json")
+        + encode_string(content_type)
         + b"\x26"
-        + encode_string(b"trace")
-        + encode_string(b"0123456789abcdef")
+        + encode_string(name)
+        + encode_string(value)
     )
     return encode_length(len(properties)) + properties
 

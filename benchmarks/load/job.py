@@ -27,6 +27,7 @@ class Job:
         self.topics = whole(fields, "topics", 1)
         self.payload_bytes = whole(fields, "payload_bytes", 64)
         self.has_properties = bool(fields.get("has_properties", False))
+        self.has_long_properties = bool(fields.get("has_long_properties", False))
         self.window = whole(fields, "window", WINDOW_DEFAULT)
         self.rate = whole(fields, "rate", 1000)
         self.connections = whole(fields, "connections", 0)

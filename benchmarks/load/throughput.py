@@ -100,7 +100,7 @@ class Throughput:
         job = self._job
         properties = b""
         if job.version == 5:
-            properties = encode_typical_properties() if job.has_properties else b"\x00"
+            properties = encode_typical_properties(job.has_long_properties) if job.has_properties else b"\x00"
         first = make_topics(job.layout, 0, job.topics)
         sample = encode_cycle(first[:1], 1, job.payload_bytes, job.qos, properties, 0)
         shape = Shape(sample, first[0], COMMON_TOPIC_BYTES[job.layout], job.qos)

@@ -83,6 +83,19 @@ SCENARIOS: tuple[Scenario, ...] = (
         WITHOUT_NATS,
     ),
     pipelined(
+        "q0-v5-1KiB",
+        "QoS 0, 1 to 1, MQTT 5 with properties, 1 KiB",
+        {**VERSION5, **KIBIBYTE},
+        Targets(slowdown_of="q0-1KiB", slowdown_max=1.5),
+        WITHOUT_NATS,
+    ),
+    pipelined(
+        "q0-v5-long",
+        "QoS 0, 1 to 1, MQTT 5 with 50 bytes of properties",
+        {**VERSION5, "has_long_properties": True},
+        brokers=WITHOUT_NATS,
+    ),
+    pipelined(
         "q1-v5",
         "QoS 1, 1 to 1, MQTT 5 with properties",
         {"qos": 1, **VERSION5},

@@ -83,8 +83,8 @@ class Outbox:
         self._owner = owner
         self.is_open = False
         self.writer: BytesWriter = NO_WRITER
-        self._single: bytes | None = None
-        self._parts: list[bytes] | None = None
+        self._single: bytes | memoryview | None = None
+        self._parts: list[bytes | memoryview] | None = None
         self._parts_size: i64 = 0
 
     def open(self) -> BytesWriter:
@@ -96,7 +96,7 @@ class Outbox:
             self._build()
         return self.writer
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if not self.is_open:
             self.is_open = True
             self._pool.mark(self._owner)
@@ -104,7 +104,7 @@ class Outbox:
             return
         if self._single is not None:
             self._build()
-        if len(data) >= LARGE:
+        if len(data) >= LARGE or not isinstance(data, bytes):
             self._add_part(data)
         else:
             self.writer.write(data)
@@ -117,7 +117,7 @@ class Outbox:
             return len(single)
         return self._parts_size + len(self.writer)
 
-    def take_all(self) -> bytes:
+    def take_all(self) -> bytes | memoryview:
         """Everything in order, as one piece; the outbox is closed and empty afterwards."""
         if not self.is_open:
             return b""
@@ -129,6 +129,7 @@ class Outbox:
         writer = self.writer
         self.writer = NO_WRITER
         parts = self._parts
+        data: bytes | memoryview
         if parts is None:
             data = writer.getvalue()
         else:
@@ -145,12 +146,12 @@ class Outbox:
         assert single is not None
         self._single = None
         self.writer = self._pool.take()
-        if len(single) >= LARGE:
+        if len(single) >= LARGE or not isinstance(single, bytes):
             self._add_part(single)
         else:
             self.writer.write(single)
 
-    def _add_part(self, data: bytes) -> None:
+    def _add_part(self, data: bytes | memoryview) -> None:
         """Keep a large part by reference, behind what was written before it."""
         writer = self.writer
         parts = self._parts

@@ -91,7 +91,7 @@ class TransportLink(Link):
 
     # ------------------------------------------------------------------- link
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | memoryview) -> None:
         transport = self.transport
         if transport is not None:
             transport.write(data)

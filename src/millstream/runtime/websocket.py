@@ -88,10 +88,10 @@ class WebSocketConnection(TransportLink):
         if self._protocol is not None:
             self._protocol.max_message_size = 2 * self.gate.limits.packet_size_max + FRAME_OVERHEAD
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | memoryview) -> None:
         protocol = self._protocol
         if protocol is not None and self._is_ready and protocol.state is State.OPEN:
-            protocol.send_binary(data)
+            protocol.send_binary(bytes(data))
             self._write(protocol)
 
     def close(self) -> None:

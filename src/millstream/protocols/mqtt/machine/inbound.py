@@ -27,7 +27,7 @@ from millstream.protocols.mqtt.machine.events import (
 )
 from millstream.protocols.mqtt.machine.terms import Terms
 from millstream.protocols.mqtt.wire.decode import decode_packet
-from millstream.protocols.mqtt.wire.frames import same, split_expiry
+from millstream.protocols.mqtt.wire.frames import same, split_expiry, stands_at
 from millstream.protocols.mqtt.wire.packets import Answer, Packet
 from millstream.protocols.mqtt.wire.reason_codes import (
     MALFORMED_PACKET,
@@ -199,7 +199,9 @@ class Inbound:
             raise Violation(MALFORMED_PACKET, "the packet ends inside its topic")
         self._topic_at = body
         self._topic_size = length
-        self._topic = data[body + 2 : body + length]
+        # most clients publish to the topic of their last read: the same object saves looking up its route
+        if known or length != len(self._topic) + 2 or not stands_at(data, body + 2, self._topic):
+            self._topic = data[body + 2 : body + length]
         return self._topic
 
     def _on_publish(

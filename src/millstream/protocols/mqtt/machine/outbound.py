@@ -58,7 +58,7 @@ class Outbound:
         """A four-byte packet: PUBACK, PUBREC, PUBREL or PUBCOMP with nothing to add."""
         write_i32_be(self.outbox.open(), i32(word))
 
-    def send_frames(self, frames: bytes) -> None:
+    def send_frames(self, frames: bytes | memoryview) -> None:
         """A run, already in this peer's version."""
         self.outbox.write(frames)
 

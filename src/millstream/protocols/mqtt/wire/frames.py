@@ -12,6 +12,7 @@ from librt.strings import BytesWriter, read_i64_le
 from mypy_extensions import i64, mypyc_attr, u8
 
 from millstream.model.message import NANOSECONDS, Encoding, Message
+from millstream.model.outbox import LARGE
 from millstream.model.outlet import Run
 
 EMPTY_BLOCK: Final = b"\x00"
@@ -25,10 +26,20 @@ def same(buffer: bytes, one: i64, other: i64, count: i64) -> bool:
     if count >= 8 and read_i64_le(buffer, one + count - 8) != read_i64_le(buffer, other + count - 8):
         return False
     at: i64 = 0
+    while at + 32 <= count:
+        difference: i64 = read_i64_le(buffer, one + at) ^ read_i64_le(buffer, other + at)
+        difference |= read_i64_le(buffer, one + at + 8) ^ read_i64_le(buffer, other + at + 8)
+        difference |= read_i64_le(buffer, one + at + 16) ^ read_i64_le(buffer, other + at + 16)
+        difference |= read_i64_le(buffer, one + at + 24) ^ read_i64_le(buffer, other + at + 24)
+        if difference != 0:
+            return False
+        at += 32
     while at + 8 <= count:
         if read_i64_le(buffer, one + at) != read_i64_le(buffer, other + at):
             return False
         at += 8
+    if count >= 8:
+        return True  # the last eight were compared first
     while at < count:
         if buffer[one + at] != buffer[other + at]:
             return False
@@ -36,12 +47,19 @@ def same(buffer: bytes, one: i64, other: i64, count: i64) -> bool:
     return True
 
 
-def encode_length(value: i64) -> bytes:
-    if value < 0x80:
-        return bytes([int(value)])
-    writer = BytesWriter()
-    append_length(writer, value)
-    return writer.getvalue()
+def stands_at(buffer: bytes, position: i64, text: bytes) -> bool:
+    """buffer[position:position+len(text)] == text; it lies inside."""
+    count: i64 = len(text)
+    at: i64 = 0
+    while at + 8 <= count:
+        if read_i64_le(buffer, position + at) != read_i64_le(text, at):
+            return False
+        at += 8
+    while at < count:
+        if buffer[position + at] != text[at]:
+            return False
+        at += 1
+    return True
 
 
 def append_length(writer: BytesWriter, value: i64) -> None:
@@ -208,11 +226,11 @@ class FrameRun(Run):
         self._end: i64 = end
         self._version: i64 = version
         self._now_ns: i64 = now_ns
-        self._four: bytes | None = None
-        self._five: bytes | None = None
+        self._four: bytes | memoryview | None = None
+        self._five: bytes | memoryview | None = None
         self.publisher = ""
 
-    def frames(self, version: i64) -> bytes:
+    def frames(self, version: i64) -> bytes | memoryview:
         if version == 5:
             five = self._five
             if five is None:
@@ -232,9 +250,11 @@ class FrameRun(Run):
             at = self._next(at, found, None, 0)
         return found
 
-    def _own(self) -> bytes:
+    def _own(self) -> bytes | memoryview:
         if self._start == 0 and self._end == len(self._buffer):
             return self._buffer
+        if self._end - self._start >= LARGE:
+            return memoryview(self._buffer)[self._start : self._end]  # a large read is not copied again
         return self._buffer[self._start : self._end]
 
     def _rewrite(self, version: i64) -> bytes:
