@@ -26,6 +26,7 @@ from millstream.routing.subscription import Subscription
 PLUS: Final = b"+"
 HASH: Final = b"#"
 SLASH: Final = 0x2F
+COMMON_LEVELS_MAX: Final = 4096
 
 
 @final
@@ -71,6 +72,7 @@ class TopicTree:
         self._root = Node()
         self._exact: dict[bytes, Subscription] = {}  # filters with one ordinary subscription
         self._crowded: dict[bytes, Node] = {}  # exact filters with more than that
+        self._common: dict[bytes, bytes] = {}  # levels that stand in many filters, as one object for all
         self.count: i64 = 0
 
     def add(self, subscription: Subscription) -> Subscription | None:
@@ -144,7 +146,7 @@ class TopicTree:
         while depth < len(levels):
             following = _step(node, levels[depth])
             if following is None:
-                following = _make(node, levels[depth])
+                following = _make(node, self._share(levels[depth]))
                 if not subscription.group:
                     following.only = subscription
                     if depth + 1 < len(levels):
@@ -153,7 +155,7 @@ class TopicTree:
             node = following
             depth += 1
             if node.tail is not None:
-                _spread(node)
+                self._spread(node)
         return _add_shared(node, subscription) if subscription.group else _add_plain(node, subscription)
 
     def _remove_wild(self, filter: bytes, group: bytes, outlet: Outlet) -> Subscription | None:
@@ -178,6 +180,28 @@ class TopicTree:
         node.tail = None
         _prune(path, levels)
         return removed
+
+    def _spread(self, node: Node) -> None:
+        """Another filter goes through here: push the tail one level down."""
+        tail = node.tail
+        assert tail is not None
+        level, slash, rest = tail.partition(b"/")
+        child = _make(node, self._share(level))
+        child.only = node.only
+        if slash:
+            child.set_tail(rest)
+        node.only = None
+        node.tail = None
+
+    def _share(self, level: bytes) -> bytes:
+        """One object for a level wherever it stands: a walk then meets it in the cache."""
+        known = self._common.get(level)
+        if known is not None:
+            return known
+        if len(self._common) >= COMMON_LEVELS_MAX:
+            self._common.clear()
+        self._common[level] = level
+        return level
 
     def _walk(
         self, node: Node, topic: bytes, levels: list[bytes], depth: i64, wild: bool, found: Found
@@ -238,19 +262,6 @@ def _collect(node: Node, found: Found) -> None:
         found.subscriptions.extend(node.more.values())
     if node.shared is not None:
         found.groups.extend(node.shared.values())
-
-
-def _spread(node: Node) -> None:
-    """Another filter goes through here: push the tail one level down."""
-    tail = node.tail
-    assert tail is not None
-    level, slash, rest = tail.partition(b"/")
-    child = _make(node, level)
-    child.only = node.only
-    if slash:
-        child.set_tail(rest)
-    node.only = None
-    node.tail = None
 
 
 def _step(node: Node, level: bytes) -> Node | None:
