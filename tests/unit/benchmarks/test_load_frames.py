@@ -61,7 +61,9 @@ def test_a_remaining_length_is_encoded_as_the_specification_says(length: int, en
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-@pytest.mark.parametrize("properties", [b"", encode_typical_properties()])
+@pytest.mark.parametrize(
+    "properties", [b"", encode_typical_properties(False), encode_typical_properties(True)]
+)
 def test_a_publish_comes_back_whole_from_the_complete_parser(qos: int, properties: bytes) -> None:
     frame = encode_publish(TOPIC, b"payload", qos, 258, properties)
     (packet,) = PacketReader().feed(frame)

@@ -6,17 +6,19 @@ from itertools import product
 
 import pytest
 from fakes import SIZE_MAX, START_NS
+from librt.strings import BytesWriter
 
 from millstream.model.message import NANOSECONDS, Message
 from millstream.protocols.mqtt.wire.decode import decode_frame
 from millstream.protocols.mqtt.wire.frames import (
     PublishFrames,
-    encode_length,
+    append_length,
     get_frames,
     make_prefix,
     same,
     size_of_length,
     split_expiry,
+    stands_at,
 )
 from millstream.protocols.mqtt.wire.packets import Publish
 from millstream.protocols.mqtt.wire.primitives import encode_varint
@@ -112,7 +114,9 @@ def test_the_publishers_own_frame_is_used_while_it_tells_the_truth() -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 268_435_455])
 def test_lengths_are_written_as_the_codec_writes_them(value: int) -> None:
-    assert encode_length(value) == encode_varint(value)
+    writer = BytesWriter()
+    append_length(writer, value)
+    assert writer.getvalue() == encode_varint(value)
     assert size_of_length(value) == len(encode_varint(value))
 
 
@@ -125,6 +129,16 @@ def test_pieces_of_a_buffer_are_compared_to_the_last_byte() -> None:
             changed[at] ^= 0x80
             assert not same(text + bytes(changed), 0, size, size)
     assert same(b"ab", 0, 1, 0)
+
+
+def test_a_text_is_recognised_where_it_stands() -> None:
+    for size in range(40):
+        text = bytes(range(1, size + 1))
+        assert stands_at(b"xy" + text, 2, text)
+        for at in range(size):
+            changed = bytearray(text)
+            changed[at] ^= 0x80
+            assert not stands_at(b"xy" + bytes(changed), 2, text)
 
 
 @pytest.mark.parametrize(
