@@ -20,7 +20,14 @@ from millstream.app.server import Millstream
 from millstream.config.load import config_of
 from millstream.runtime.mqtt_client import MqttClient
 
-CONFIG = config_of({"mqtt": {"port": 0}, "websocket": {"port": 0}, "broker": {"sys_interval": 1}})
+CONFIG = config_of(
+    {
+        "mqtt": {"port": 0},
+        "websocket": {"port": 0},
+        "broker": {"sys_interval": 1},
+        "storage": {"durability": "memory"},
+    }
+)
 PAUSE_S = 0.1  # between two readings of a device
 REFRESH_S = 0.2
 CATCH_UP_S = 5.0  # the most it waits, at the end, for readings still on their way

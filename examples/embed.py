@@ -12,7 +12,9 @@ from millstream.config.load import config_of
 from millstream.runtime.mqtt_client import MqttClient
 
 # Port 0 lets the system choose; the keys are those of the configuration file.
-CONFIG = config_of({"mqtt": {"port": 0}, "websocket": {"enabled": False}})
+CONFIG = config_of(
+    {"mqtt": {"port": 0}, "websocket": {"enabled": False}, "storage": {"durability": "memory"}}
+)
 
 
 async def main() -> None:

@@ -271,6 +271,7 @@ class FakeLink(Link):
         self.is_closed = False
         self.asked: list[Credentials] = []
         self.is_authenticated = False
+        self.waits_for_store = False
 
     def send(self, data: bytes) -> None:
         self.writes += 1
@@ -291,6 +292,9 @@ class FakeLink(Link):
 
     def close(self) -> None:
         self.is_closed = True
+
+    def wait_for_store(self, waits: bool) -> None:
+        self.waits_for_store = waits
 
     def ask(self, credentials: Credentials) -> None:
         self.asked.append(credentials)

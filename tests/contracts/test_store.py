@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from fakes import START_NS, HeldStore, MqttPeer, MqttWorld, World, make_message
+from logged_store import LoggedStore, folded_store
 
 from millstream.broker.broker import AccountOptions
 from millstream.broker.will import Will
@@ -136,7 +137,12 @@ class JournalStore(Store):
         self._retained.pop((account, topic), None)
 
 
-STORES: dict[str, Callable[[], Store]] = {"memory": MemoryStore, "journal": JournalStore}
+STORES: dict[str, Callable[[], Store]] = {
+    "memory": MemoryStore,
+    "journal": JournalStore,
+    "log": LoggedStore,
+    "log and checkpoint": folded_store,
+}
 
 
 @pytest.fixture(params=sorted(STORES))

@@ -153,6 +153,7 @@ class SessionMachine(RuleBasedStateMachine):
             assert self.session.on_received(item.packet_id, is_refused) == FITS
             item.is_received = True
             if not is_refused:
+                self.wanted.append(("release", b"", item.packet_id))
                 self.compare()
                 return
         else:

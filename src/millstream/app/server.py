@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from millstream.app.rights import Rights
+from millstream.app.storage import DurableStore
 from millstream.broker.broker import AccountOptions, Broker
 from millstream.broker.line import Ending
 from millstream.broker.system_topics import SystemTopics
@@ -54,6 +55,17 @@ class Millstream:
             name: AccountOptions(account.max_connections, account.max_ack_pending)
             for name, account in config.accounts.items()
         }
+        self._wakeup = LoopWakeup()
+        self._durable: DurableStore | None = None
+        if store is None and config.storage.durability != "memory":
+            self._durable = DurableStore(
+                config.data_dir,
+                config.storage.log_file_size,
+                config.storage.durability == "fsync",
+                self._wakeup,
+                self._on_durable,
+            )
+            store = self._durable.store
         self.broker = Broker(to_limits(config), store or MemoryStore(), self._rights.authorizer, accounts)
         self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.Task[None] | None = None
@@ -79,9 +91,9 @@ class Millstream:
             configure_logs("warning", self.config.log.format)
         loop = asyncio.get_running_loop()
         broker = self.broker
-        wakeup = LoopWakeup(loop)
+        wakeup = self._wakeup
         pool = OutboxPool(wakeup)
-        wakeup.start(pool, broker.work_off)
+        wakeup.start(pool, self._after_flush)
         self._verifier = Verifier(self._rights.authenticator, loop)
         context = MqttContext(
             broker,
@@ -96,6 +108,8 @@ class Millstream:
         now_ns = time.monotonic_ns()
         broker.clock.wall_s = int(time.time())
         broker.restore(now_ns)
+        if self._durable is not None:
+            self._durable.start()
         self._system_topics = SystemTopics(broker, VERSION, broker.limits.sys_interval_s, now_ns)
         self._system_topics.on_tick(now_ns)
         try:
@@ -106,6 +120,15 @@ class Millstream:
             await self.stop()
             raise
         self._ticker = loop.create_task(self._tick())
+
+    def _after_flush(self) -> bool:
+        if self._durable is not None:
+            self._durable.log.flush()
+        return self.broker.work_off()
+
+    def _on_durable(self) -> None:
+        self.broker.clock.now_ns = time.monotonic_ns()
+        self.broker.on_durable()
 
     async def _listen(self, gate: Gate, listener: Listener) -> asyncio.Server:
         tls = listener.tls
@@ -151,6 +174,9 @@ class Millstream:
         self._servers.clear()
         if self._verifier is not None:
             self._verifier.close()
+        if self._durable is not None:
+            await self._durable.close()
+            self._durable = None
 
     async def _tick(self) -> None:
         count = 0

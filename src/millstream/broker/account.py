@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from millstream.broker.clock import Clock
+from millstream.broker.held import Held
 from millstream.broker.pressure import Pressure
 from millstream.model.counters import Counters
 from millstream.model.delivery import QUEUED
@@ -30,6 +31,7 @@ class Account:
         authorizer: Authorizer,
         pressure: Pressure,
         clock: Clock,
+        held: Held,
         connections_max: i64,
         ack_pending_max: i64,
     ) -> None:
@@ -39,6 +41,7 @@ class Account:
         self.authorizer = authorizer
         self.pressure = pressure
         self.clock = clock
+        self.held = held
         self.connections_max: i64 = connections_max  # 0: only the listener's bound
         self.router = Router(limits.route_cache_max)
         self.retained = Retained(limits.retained_messages_max, limits.retained_bytes_max)

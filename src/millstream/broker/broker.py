@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from millstream.broker.account import Account
 from millstream.broker.clock import Clock
+from millstream.broker.held import Held
 from millstream.broker.line import Ending, Line
 from millstream.broker.pressure import Pressure
 from millstream.broker.publish import FAN_OUT_SLICE, Publishing
@@ -50,6 +51,7 @@ class Broker:
         self.authorizer = authorizer
         self.clock = Clock()
         self.pressure = Pressure(limits.slow_grace_ms)
+        self.held = Held(store)
         self.publishing = Publishing(limits.async_fan_out, limits.fan_out_pending_max)
         self.accounts: dict[str, Account] = {}
         self.session_count: i64 = 0
@@ -77,6 +79,7 @@ class Broker:
             self.authorizer,
             self.pressure,
             self.clock,
+            self.held,
             options.connections_max,
             ack_pending_max,
         )
@@ -172,7 +175,7 @@ class Broker:
             return
         session.is_ended = True
         account = session.account
-        for subscription in session.subscriptions():
+        for subscription in session.subscriptions.all():
             account.router.unsubscribe(subscription.filter, subscription.group, session)
         account.hand_over(session, True)
         if session.will is not None:
@@ -228,10 +231,10 @@ class Broker:
         """Add or replace it; True when the session had that filter already."""
         name = subscription.name()
         account = session.account
-        existed = session.find_subscription(name) is not None
-        if not existed and session.subscription_count() >= self.limits.subscriptions_max:
+        existed = session.subscriptions.find(name) is not None
+        if not existed and session.subscriptions.count() >= self.limits.subscriptions_max:
             raise Refused(Reason.QUOTA_EXCEEDED, "the session holds as many subscriptions as it may")
-        session.remember_subscription(name, subscription)
+        session.subscriptions.put(name, subscription)
         account.router.subscribe(subscription)
         if session.expiry_s:
             self.store.subscription_saved(
@@ -247,7 +250,7 @@ class Broker:
         return existed
 
     def unsubscribe(self, session: Session, name: bytes) -> bool:
-        subscription = session.forget_subscription(name)
+        subscription = session.subscriptions.remove(name)
         if subscription is None:
             return False
         session.account.router.unsubscribe(subscription.filter, subscription.group, session)
@@ -266,6 +269,7 @@ class Broker:
 
     def on_durable(self) -> None:
         """The store has made progress: confirms that waited for it may go out."""
+        self.held.on_durable()
         waiters = self._confirm_waiters
         self._confirm_waiters = {}
         for line in waiters:
@@ -334,7 +338,7 @@ class Broker:
                 entry.retain_as_published,
                 entry.identifier,
             )
-            session.remember_subscription(entry.name, subscription)
+            session.subscriptions.put(entry.name, subscription)
             account.router.subscribe(subscription)
         session.restore(list(stored.deliveries.values()), list(stored.received_ids))
         self._restore_deadlines(session, stored, now_ns)

@@ -21,6 +21,7 @@ class Ending(IntEnum):
     SHUTTING_DOWN = 2
     TOO_SLOW = 3
     ADMINISTRATIVE = 4
+    UNAVAILABLE = 5
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -47,6 +47,10 @@ class Publishing:
 
     def publish(self, account: Account, route: Route, message: Message, publisher: Outlet | None) -> Reason:
         """Store what is retained, hand out the rest; says whether anybody was there to receive it."""
+        if message.guarantee:
+            refusal = account.store.refusal()
+            if refusal is not SUCCESS:
+                return refusal
         if message.retain and not self._retain(account, message):
             return QUOTA_EXCEEDED
         if not route.targets and route.shares is None:

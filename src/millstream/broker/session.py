@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from millstream.broker.line import Ending, Line
+from millstream.broker.subscription_set import SubscriptionSet
 from millstream.broker.will import Will
 from millstream.broker.window import Window
 from millstream.model.delivery import QUEUED, RECEIVED, SENT, Delivery
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run, Target
-from millstream.routing.subscription import Subscription
 from millstream.security.principal import Principal
 from millstream.storage.store import SessionKey
 
@@ -51,7 +51,7 @@ class Session(Outlet):
         self.is_ended = False
         self.is_stored = False
         self._is_watched = False
-        self._subscriptions: dict[bytes, Subscription] | None = None
+        self.subscriptions = SubscriptionSet()
         self._queue: deque[Delivery] | None = None
         self._queued_bytes: i64 = 0
         self._resend: list[Delivery] | None = None  # reversed: the oldest is last
@@ -136,8 +136,13 @@ class Session(Outlet):
             self._finish(delivery)  # [MQTT-4.3.3-4]: nothing follows a refusal
             return FITS
         delivery.phase = RECEIVED
+        line = self.line
         if self.expiry_s:
             self.account.store.delivery_advanced(self.key, delivery)
+            if line is not None:
+                self.account.held.hand_out(self, line, delivery, False)
+        elif line is not None:
+            line.transmit_release(packet_id)
         return FITS
 
     def _finish(self, delivery: Delivery) -> None:
@@ -248,31 +253,6 @@ class Session(Outlet):
                 self._send(delivery, line, False)
         self._relax()
 
-    # --------------------------------------------------------- subscriptions
-
-    def subscriptions(self) -> list[Subscription]:
-        return [] if self._subscriptions is None else list(self._subscriptions.values())
-
-    def find_subscription(self, name: bytes) -> Subscription | None:
-        return None if self._subscriptions is None else self._subscriptions.get(name)
-
-    def subscription_count(self) -> i64:
-        return 0 if self._subscriptions is None else len(self._subscriptions)
-
-    def remember_subscription(self, name: bytes, subscription: Subscription) -> None:
-        if self._subscriptions is None:
-            self._subscriptions = {}
-        self._subscriptions[name] = subscription
-
-    def forget_subscription(self, name: bytes) -> Subscription | None:
-        subscriptions = self._subscriptions
-        if subscriptions is None:
-            return None
-        removed = subscriptions.pop(name, None)
-        if len(subscriptions) == 0:
-            self._subscriptions = None
-        return removed
-
     # -------------------------------------------------------------- queueing
 
     def queued_count(self) -> i64:
@@ -333,15 +313,24 @@ class Session(Outlet):
                 self.account.store.delivery_added(self.key, delivery)
             else:
                 self.account.store.delivery_advanced(self.key, delivery)
-        if not line.transmit(delivery, False):
-            self._settle(delivery)
-            self.account.counters.dropped_too_large += 1
+            self.account.held.hand_out(self, line, delivery, False)
+        else:
+            self.transmit(line, delivery, False)
 
     def _send_again(self, delivery: Delivery, line: Line) -> None:
         self.window.open += 1
+        if self.expiry_s:
+            self.account.held.hand_out(self, line, delivery, True)
+        else:
+            self.transmit(line, delivery, True)
+
+    def transmit(self, line: Line, delivery: Delivery, is_repeat: bool) -> None:
+        """Hand it to the line, now that nothing about it can be forgotten any more."""
+        if self.window.find(delivery.packet_id) is not delivery:
+            return  # settled, or taken over by another, meanwhile
         if delivery.phase == RECEIVED:
             line.transmit_release(delivery.packet_id)
-        elif not line.transmit(delivery, True):
+        elif not line.transmit(delivery, is_repeat):
             self._settle(delivery)
             self.account.counters.dropped_too_large += 1
 

@@ -54,6 +54,7 @@ def serve(
             ExitCode.USAGE, f"--ready-file: there is no directory {ready_file.absolute().parent}."
         )
     from millstream.app.server import serve as run_broker
+    from millstream.app.storage import StorageFault
     from millstream.commands.reload import Reload
     from millstream.runtime.listeners import ListenFault
     from millstream.runtime.logs import configure_logs
@@ -73,6 +74,8 @@ def serve(
 
     try:
         code = run_broker(loaded.config, on_ready)
+    except StorageFault as fault:
+        raise CommandFailed(ExitCode.FAILED, f"The broker cannot start: {fault}.", fault.hint) from fault
     except ListenFault as fault:
         raise CommandFailed(ExitCode.FAILED, f"The broker cannot start: {fault}.", fault.hint) from fault
     except OSError as error:

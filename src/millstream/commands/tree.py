@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from millstream.commands import access, bench, completion, configuration, publish, serve, subscribe, users
+from millstream.commands import (
+    access,
+    bench,
+    completion,
+    configuration,
+    publish,
+    serve,
+    storage,
+    subscribe,
+    users,
+)
 from millstream.commands.about import version_line
 from millstream.commands.outcome import CommandFailed, ExitCode
 from millstream.config.faults import ConfigFault
@@ -106,4 +116,5 @@ app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 app.add_typer(configuration.app, name="config")
 app.add_typer(users.app, name="user")
 app.add_typer(access.app, name="acl")
+app.add_typer(storage.app, name="storage")
 app.command("completion", epilog=completion.EXAMPLES)(completion.completion)

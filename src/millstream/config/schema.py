@@ -12,6 +12,7 @@ from typing import Final
 from pydantic import Field
 
 from millstream.config.section import Section, setting
+from millstream.config.storage import Storage
 from millstream.config.values import (
     Algorithm,
     FilePath,
@@ -470,9 +471,9 @@ class Log(Section):
 class Config(Section):
     data_dir: FilePath = setting(
         Path("millstream-data"),
-        "Directory for what must survive a restart. Sessions and retained messages are kept in memory "
-        "until durable storage arrives, so nothing is written there yet.",
+        "Directory for what must survive a restart. One broker uses it at a time.",
     )
+    storage: Storage = Field(default=Storage(), description="What survives a restart, and how safely.")
     mqtt: Mqtt = Field(default=Mqtt(), description="MQTT 3.1, 3.1.1 and 5.0 over TCP and TLS.")
     websocket: WebSocket = Field(default=WebSocket(), description="MQTT over WebSocket.")
     amqp: Amqp = Field(default=Amqp(), description="AMQP 0.9.1 and 1.0.")

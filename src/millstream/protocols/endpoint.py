@@ -35,6 +35,10 @@ class Link(ABC):
         """Stop reading for a while: the peer sends faster than it may."""
 
     @abstractmethod
+    def wait_for_store(self, waits: bool) -> None:
+        """Stop reading while too many confirms wait for the disk."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close once everything sent so far has left."""
 

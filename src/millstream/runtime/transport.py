@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 WAITS_FOR_OUTLET: Final[i64] = 1
 WAITS_FOR_ANSWER: Final[i64] = 2
 WAITS_FOR_RATE: Final[i64] = 4
+WAITS_FOR_STORE: Final[i64] = 8
 LINGER_NS: Final[i64] = 5_000_000_000  # a peer that does not read may hold its close no longer
 
 
@@ -113,6 +114,12 @@ class TransportLink(Link):
 
     def resume_after_pause(self) -> None:
         self._go_on(WAITS_FOR_RATE)
+
+    def wait_for_store(self, waits: bool) -> None:
+        if waits:
+            self._wait(WAITS_FOR_STORE)
+        else:
+            self._go_on(WAITS_FOR_STORE)
 
     def ask(self, credentials: Credentials) -> None:
         endpoint = self.endpoint

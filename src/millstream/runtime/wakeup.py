@@ -15,8 +15,8 @@ class LoopWakeup(Wakeup):
     It also ends the iteration for the loop's clock.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop  # None: the one that runs when it is first asked
         self._is_requested = False
         self._flush: Callable[[], None] | None = None
         self._after: Callable[[], bool] | None = None
@@ -29,6 +29,8 @@ class LoopWakeup(Wakeup):
     def request(self) -> None:
         if not self._is_requested:
             self._is_requested = True
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:

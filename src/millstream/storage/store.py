@@ -14,6 +14,7 @@ from typing import final
 from mypy_extensions import i64, mypyc_attr
 
 from millstream.model.delivery import Delivery
+from millstream.model.errors import Reason
 from millstream.model.message import Message
 
 
@@ -86,6 +87,10 @@ class Store(ABC):
 
     @abstractmethod
     def durable(self) -> i64: ...
+
+    def refusal(self) -> Reason:
+        """SUCCESS, or why nothing can be made durable now: a publish that needs it must be refused."""
+        return Reason.SUCCESS
 
     @abstractmethod
     def session_saved(self, key: SessionKey, principal: str, expiry_s: i64, expires_ns: i64) -> None: ...

@@ -8,14 +8,14 @@ Invariants
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from millstream.broker.line import Ending
-from millstream.broker.session import FITS, UNKNOWN, WRONG, Session
+from millstream.broker.session import UNKNOWN, WRONG, Session
 from millstream.model.delivery import RECEIVED, SENT
+from millstream.model.errors import Reason
 from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.protocols.endpoint import Link
 from millstream.protocols.mqtt.context import MqttContext
@@ -62,7 +62,6 @@ class MqttEndpoint(Outgoing):
         self._last_route: Route | None = None
         self._bucket: Bucket | None = None
         self._subscribe_bucket: Bucket | None = None
-        self._waiting: deque[tuple[int, int, int, int]] | None = None  # position, kind, packet id, reason
         self._unanswered: i64 = 0  # QoS 1 publishes whose answer has not been flushed
         self._debt_ns: i64 = 0
         self._is_closing = False
@@ -189,7 +188,7 @@ class MqttEndpoint(Outgoing):
     def _on_control(self, event: Event) -> None:
         now_ns = self._context.broker.clock.now_ns
         if isinstance(event, PingReceived):
-            self.machine.answer_ping()
+            self.answer_ping()
         elif isinstance(event, Closed):
             self._on_closed(event)
         elif isinstance(event, ConnectReceived):
@@ -270,7 +269,7 @@ class MqttEndpoint(Outgoing):
             )
         self._routes = None
         self._last_route = None
-        self._waiting = None
+        self.drop_confirms()
         self._replays = None
         self._is_closing = True
         if not self.outbox.is_open:
@@ -373,19 +372,24 @@ class MqttEndpoint(Outgoing):
         if route is None:
             self._on_no_route(event.topic, 1)
             if qos and not self._is_closing:
-                self._answer(PUBACK if qos == 1 else PUBREC, packet_id, code.NOT_AUTHORIZED)
+                self.answer(PUBACK if qos == 1 else PUBREC, packet_id, code.NOT_AUTHORIZED)
             return
         message = to_message(event, session.key.client_id, context.broker.clock.now_ns)
         reason = context.broker.publishing.publish(account, route, message, session)
         if qos == 0:
             return
         answer = REASON_CODES[reason] if reason else 0
+        if reason is Reason.UNAVAILABLE:
+            if self.machine.version < 5:  # it has no word for "not now", and must not be told it is safe
+                self.end(Ending.UNAVAILABLE)
+                return
+            answer = code.QUOTA_EXCEEDED
         if qos == 1:
-            self._answer(PUBACK, packet_id, answer)
+            self.answer(PUBACK, packet_id, answer)
             return
         if answer < 0x80:
             session.add_received_id(packet_id)
-        self._answer(PUBREC, packet_id, answer)
+        self.answer(PUBREC, packet_id, answer)
 
     def _check_numbered(self, event: PublishReceived, session: Session) -> bool:
         """Windows, QoS limits and repeats; False when the publish has been dealt with."""
@@ -395,7 +399,7 @@ class MqttEndpoint(Outgoing):
             self.handle(self.machine.end(code.QOS_NOT_SUPPORTED, text, None))
             return False
         if event.qos == 2 and session.is_id_received(event.packet_id):
-            self._answer(PUBREC, event.packet_id, code.SUCCESS)  # [MQTT-4.3.3-10]: not a new message
+            self.answer(PUBREC, event.packet_id, code.SUCCESS)  # [MQTT-4.3.3-10]: not a new message
             return False
         self._unanswered += 1
         if self.machine.version == 5:
@@ -438,38 +442,11 @@ class MqttEndpoint(Outgoing):
             found = session.on_received(packet_id, event.reason >= 0x80)
             if found == UNKNOWN:
                 self._send_answer(PUBREL, packet_id, code.PACKET_IDENTIFIER_NOT_FOUND)
-            elif found == FITS and event.reason < 0x80:
-                self._send_answer(PUBREL, packet_id, 0)
         else:
             known = session.remove_received_id(packet_id)
-            self._answer(PUBCOMP, packet_id, 0 if known else code.PACKET_IDENTIFIER_NOT_FOUND)
+            self.answer(PUBCOMP, packet_id, 0 if known else code.PACKET_IDENTIFIER_NOT_FOUND)
         if self._replays is not None:
             self._pump_replays()
         if found == WRONG:
             text = "the answer does not belong to the delivery with this packet identifier"
             self.handle(self.machine.end(code.PROTOCOL_ERROR, text, None))
-
-    def _answer(self, kind: i64, packet_id: i64, reason: i64) -> None:
-        """Answer a publish or a release once everything it caused is durable."""
-        store = self._context.broker.store
-        position = store.position()
-        if self._waiting is None and store.durable() >= position:
-            self._send_answer(kind, packet_id, reason)
-            return
-        if self._waiting is None:
-            self._waiting = deque()
-            self._context.broker.wait_durable(self)
-        self._waiting.append((int(position), int(kind), int(packet_id), int(reason)))
-
-    def on_durable(self) -> None:
-        waiting = self._waiting
-        if waiting is None:
-            return
-        durable = self._context.broker.store.durable()
-        while waiting and waiting[0][0] <= durable:
-            _, kind, packet_id, reason = waiting.popleft()
-            self._send_answer(kind, packet_id, reason)
-        if waiting:
-            self._context.broker.wait_durable(self)
-        else:
-            self._waiting = None

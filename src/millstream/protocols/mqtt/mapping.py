@@ -42,6 +42,7 @@ ENDING_CODES: Final[dict[Ending, int]] = {
     Ending.SHUTTING_DOWN: code.SERVER_SHUTTING_DOWN,
     Ending.TOO_SLOW: code.QUOTA_EXCEEDED,
     Ending.ADMINISTRATIVE: code.ADMINISTRATIVE_ACTION,
+    Ending.UNAVAILABLE: code.IMPLEMENTATION_SPECIFIC_ERROR,
 }
 
 ENDING_TEXTS: Final[dict[Ending, str]] = {
@@ -50,6 +51,7 @@ ENDING_TEXTS: Final[dict[Ending, str]] = {
     Ending.SHUTTING_DOWN: "the broker is shutting down",
     Ending.TOO_SLOW: "the client does not read what it subscribed to",
     Ending.ADMINISTRATIVE: "an operator closed the connection",
+    Ending.UNAVAILABLE: "the publish cannot be made durable now",
 }
 
 # What a 3.1.1 CONNACK can say [MQTT3-3.2.2.3]; everything else is "server unavailable".

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from millstream.broker.session import Session
 from millstream.model.delivery import Delivery
+from millstream.model.errors import Reason
 from millstream.model.message import Message
 from millstream.model.outbox import Outbox
 from millstream.model.outlet import Run, Target
 from millstream.protocols.endpoint import Endpoint, Link
 from millstream.protocols.mqtt.context import MqttContext
-from millstream.protocols.mqtt.machine.connection import Connection
+from millstream.protocols.mqtt.machine.connection import PINGRESP, Connection
 from millstream.protocols.mqtt.machine.outbound import DUP, RETAIN
 from millstream.protocols.mqtt.replay import Replay
 from millstream.protocols.mqtt.wire.frames import FrameRun
+from millstream.protocols.mqtt.wire.packets import Packet
 
 PUBACK: Final[i64] = 4
 PUBREC: Final[i64] = 5
 PUBREL: Final[i64] = 6
 PUBCOMP: Final[i64] = 7
 REPLAY_SLICE_BYTES: Final = 256 * 1024
+CONFIRMS_MAX: Final = 4096  # that may wait for the store; then the client is not read
+
+
+@final
+class Confirm:
+    """An answer that waits for what it confirms to be safe, and what follows it."""
+
+    def __init__(self, position: i64, data: bytes, replays: list[Replay]) -> None:
+        self.position: i64 = position
+        self.data = data
+        self.replays = replays
 
 
 class Outgoing(Endpoint):
@@ -35,6 +48,80 @@ class Outgoing(Endpoint):
         self.machine = Connection(context.terms, self.outbox, now_ns)
         self.session: Session | None = None
         self._replays: deque[Replay] | None = None
+        self._confirms: deque[Confirm] | None = None
+        self._waits_for_store = False
+
+    # --------------------------------------------------------------- confirms
+
+    def answer(self, kind: i64, packet_id: i64, reason: i64) -> None:
+        """Answer a publish or a release once everything it caused is durable."""
+        store = self._context.broker.store
+        if self._confirms is None and store.durable() >= store.position():
+            self._send_answer(kind, packet_id, reason)
+        else:
+            self._wait(self._encode_answer(kind, packet_id, reason), [])
+
+    def confirm(self, packet: Packet, replays: list[Replay]) -> None:
+        """The same for any other packet; retained messages follow it."""
+        store = self._context.broker.store
+        data = self.machine.outbound.encode(packet)
+        if self._confirms is None and store.durable() >= store.position():
+            self._send_confirm(Confirm(0, data, replays))
+        else:
+            self._wait(data, replays)
+
+    def answer_ping(self) -> None:
+        """In order with everything else, so that it means what a client takes it for; but not behind a disk that
+        takes nothing."""
+        store = self._context.broker.store
+        is_safe = self._confirms is None and store.durable() >= store.position()
+        if is_safe or store.refusal() is not Reason.SUCCESS:
+            self.machine.outbound.send_bytes(PINGRESP)
+        else:
+            self._wait(PINGRESP, [])
+
+    def on_durable(self) -> None:
+        confirms = self._confirms
+        if confirms is None:
+            return
+        durable = self._context.broker.store.durable()
+        while confirms and confirms[0].position <= durable:
+            self._send_confirm(confirms.popleft())
+        if self._waits_for_store and len(confirms) < CONFIRMS_MAX // 2:
+            self._waits_for_store = False
+            self.link.wait_for_store(False)
+        if confirms:
+            self._context.broker.wait_durable(self)
+        else:
+            self._confirms = None
+
+    def drop_confirms(self) -> None:
+        """The connection is gone: nobody waits for them any more."""
+        self._confirms = None
+
+    def _wait(self, data: bytes, replays: list[Replay]) -> None:
+        if self._confirms is None:
+            self._confirms = deque()
+            self._context.broker.wait_durable(self)
+        self._confirms.append(Confirm(self._context.broker.store.position(), data, replays))
+        if len(self._confirms) >= CONFIRMS_MAX and not self._waits_for_store:
+            self._waits_for_store = True
+            self.link.wait_for_store(True)
+
+    def _send_confirm(self, confirm: Confirm) -> None:
+        if confirm.data:
+            self.machine.outbound.send_bytes(confirm.data)
+        for replay in confirm.replays:
+            self.replay(replay)
+
+    def _encode_answer(self, kind: i64, packet_id: i64, reason: i64) -> bytes:
+        first: i64 = kind << 4
+        if kind == PUBREL:
+            first |= 2
+        number = int(packet_id).to_bytes(2, "big")
+        if reason == 0 or self.machine.version < 5:
+            return bytes([int(first), 2]) + number
+        return bytes([int(first), 3]) + number + bytes([int(reason)])
 
     def _send_answer(self, kind: i64, packet_id: i64, reason: i64) -> None:
         outbound = self.machine.outbound
@@ -44,7 +131,7 @@ class Outgoing(Endpoint):
         if reason == 0 or self.machine.version < 5:
             outbound.send_word((first << 24) | 0x020000 | packet_id)
             return
-        outbound.send_bytes(bytes([int(first), 3]) + int(packet_id).to_bytes(2, "big") + bytes([int(reason)]))
+        outbound.send_bytes(self._encode_answer(kind, packet_id, reason))
 
     def transmit_run(self, run: Run, target: Target) -> None:
         session = self.session

@@ -40,9 +40,7 @@ def subscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Subscribe) -
         reasons.append(_subscribe_one(endpoint, context, session, entry, identifier, replays))
     if endpoint.machine.version < 5:
         reasons = [reason if reason < 0x80 else 0x80 for reason in reasons]
-    endpoint.machine.outbound.send_packet(SubAck(packet.packet_id, reasons))
-    for replay in replays:
-        endpoint.replay(replay)
+    endpoint.confirm(SubAck(packet.packet_id, reasons), replays)
 
 
 def _subscribe_one(
@@ -104,7 +102,7 @@ def unsubscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Unsubscrib
             reasons.append(code.SUCCESS)
         else:
             reasons.append(code.NO_SUBSCRIPTION_EXISTED)
-    endpoint.machine.outbound.send_packet(UnsubAck(packet.packet_id, reasons))
+    endpoint.confirm(UnsubAck(packet.packet_id, reasons), [])
 
 
 def make_subscribe_bucket(context: MqttContext) -> Bucket | None:

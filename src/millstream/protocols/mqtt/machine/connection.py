@@ -186,9 +186,6 @@ class Connection(Inbound):
 
     # ---------------------------------------------------------------- packets
 
-    def answer_ping(self) -> None:
-        self.outbound.send_bytes(PINGRESP)
-
     def _on_control(self, packet: Packet, now_ns: i64, events: list[Event]) -> None:
         state = self.state
         if state is AWAIT_CONNECT:

@@ -36,13 +36,19 @@ class Outbound:
         return self._alias_max != 0
 
     def send_packet(self, packet: Packet) -> None:
+        data = self.encode(packet)
+        if data:
+            self.outbox.write(data)
+
+    def encode(self, packet: Packet) -> bytes:
+        """Within what the peer takes; empty when it cannot be sent at all [MQTT-3.1.2-24]."""
         data = encode_packet(packet, int(self.version))
         if self.packet_size_max and len(data) > self.packet_size_max:
             if not isinstance(packet, (ConnAck, Disconnect)):
-                return  # [MQTT-3.1.2-24]: what the peer cannot take is not sent
+                return b""
             packet.properties = None  # the reason alone fits [MQTT-3.14.2-3, MQTT-3.2.2-19]
             data = encode_packet(packet, int(self.version))
-        self.outbox.write(data)
+        return data
 
     def explain(self, text: str) -> Properties:
         """Properties that say why, for a peer that wants to know [MQTT-3.1.2-29]."""

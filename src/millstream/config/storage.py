@@ -1,0 +1,28 @@
+"""The section of the configuration on what survives a restart."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.config.section import Section, setting
+from millstream.config.values import Durability, Size
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+
+class Storage(Section):
+    durability: Durability = setting(
+        "fsync",
+        "When a QoS 1 or 2 publish for a session that outlives its connection, a retained message or a subscription is "
+        "confirmed: `fsync` after it is on disk; `os` after it is handed to the system, so that a power cut can "
+        "take the last second; `memory` at once, and nothing survives the process.",
+    )
+    log_file_size: Size = setting(
+        64 * MIB,
+        "Size of one file of the write-ahead log; a full one is folded into the state and removed.",
+        unit="bytes",
+        minimum=64 * KIB,
+        maximum=4 * GIB,
+    )

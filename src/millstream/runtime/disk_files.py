@@ -1,0 +1,133 @@
+"""The disk port on real files."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import NoReturn
+
+from mypy_extensions import i64
+
+from millstream.storage.disk import Disk, DiskFault, DiskFile
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _refuse(error: OSError, name: str) -> NoReturn:
+    raise DiskFault(f"{name}: {error.strerror or error}", error.errno in _FULL) from error
+
+
+class RealFile(DiskFile):
+    def __init__(self, descriptor: int, name: str) -> None:
+        self._descriptor = descriptor
+        self._name = name
+
+    def write_at(self, offset: i64, data: bytes) -> None:
+        view = memoryview(data)
+        at = int(offset)
+        try:
+            while view:
+                written = os.pwrite(self._descriptor, view, at)
+                view = view[written:]
+                at += written
+        except OSError as error:
+            _refuse(error, self._name)
+
+    def read_at(self, offset: i64, size: i64) -> bytes:
+        parts: list[bytes] = []
+        at, left = int(offset), int(size)
+        try:
+            while left > 0:
+                part = os.pread(self._descriptor, min(left, 1 << 26), at)
+                if not part:
+                    break
+                parts.append(part)
+                at += len(part)
+                left -= len(part)
+        except OSError as error:
+            _refuse(error, self._name)
+        return b"".join(parts)
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            _refuse(error, self._name)
+
+    def truncate(self, size: i64) -> None:
+        try:
+            os.ftruncate(self._descriptor, int(size))
+        except OSError as error:
+            _refuse(error, self._name)
+
+    def size(self) -> i64:
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class RealDisk(Disk):
+    """Everything below one directory, which belongs to this process alone."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def create(self, name: str, size: i64) -> DiskFile:
+        path = self._root / name
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            _refuse(error, name)
+        try:
+            if size:
+                os.posix_fallocate(descriptor, 0, int(size))
+        except OSError as error:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+            _refuse(error, name)
+        return RealFile(descriptor, name)
+
+    def open(self, name: str) -> DiskFile:
+        try:
+            return RealFile(os.open(self._root / name, os.O_RDWR | os.O_CLOEXEC), name)
+        except OSError as error:
+            _refuse(error, name)
+
+    def names(self, folder: str) -> list[str]:
+        path = self._root / folder
+        if not path.is_dir():
+            return []
+        return sorted(f"{folder}/{entry.name}" for entry in path.iterdir() if entry.is_file())
+
+    def make_folder(self, folder: str) -> None:
+        try:
+            (self._root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            _refuse(error, folder)
+        self.sync_folder(".")
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            os.replace(self._root / old, self._root / new)
+        except OSError as error:
+            _refuse(error, old)
+
+    def remove(self, name: str) -> None:
+        try:
+            os.unlink(self._root / name)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _refuse(error, name)
+
+    def sync_folder(self, folder: str) -> None:
+        try:
+            descriptor = os.open(self._root / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            _refuse(error, folder)

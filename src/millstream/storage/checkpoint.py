@@ -1,0 +1,223 @@
+"""Checkpoints: sealed files of the log folded into a table of small state, so that the log can be cut.
+
+Every entry holds the body of the fact that made it, so that loading is applying. Nothing here looks at the running
+broker: a checkpoint reads files that will not change and writes a table nobody reads meanwhile, and can be done by
+another process.
+
+    m <message>            uses, body           s <session>              body
+    u <session> <filter>   body                 d <session> <sequence>   body
+    i <session> <id>       body                 w <session>              body
+    r <account> 0 <topic>  body                 0 meta                   last sequence, file
+
+Names longer than a key may be are replaced by their digest; the body holds them whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from abc import ABC, abstractmethod
+from typing import Final, final
+
+from mypy_extensions import mypyc_attr
+
+from millstream.storage import facts
+from millstream.storage.fold import PLACEHOLDER, Fold
+from millstream.storage.log_format import Record
+
+_KEY: Final = struct.Struct(">Q")
+_PAIR: Final = struct.Struct(">QQ")
+_USES: Final = struct.Struct("<I")
+_META: Final = struct.Struct("<QQ")
+META: Final = b"\0meta"
+KEY_SIZE_MAX: Final = 400  # of the part that comes from outside; tables have a bound near 500
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Table(ABC):
+    """Ordered keys and values; changes are one atom, made at `commit`."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes | None: ...
+
+    @abstractmethod
+    def put(self, key: bytes, value: bytes) -> None: ...
+
+    @abstractmethod
+    def delete(self, key: bytes) -> None: ...
+
+    @abstractmethod
+    def items(self, prefix: bytes) -> list[tuple[bytes, bytes]]: ...
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+
+@final
+class Checkpoint:
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._unused: dict[int, None] = {}  # messages nobody has named yet
+        self.last_sequence, self.file = read_meta(table)
+
+    def apply(self, record: Record) -> None:
+        if record.sequence <= self.last_sequence:
+            return  # folded before
+        self.last_sequence = int(record.sequence)
+        kind = int(record.kind)
+        body = record.body
+        if kind == facts.MESSAGE:
+            self._unused[self.last_sequence] = None
+            self._table.put(b"m" + _KEY.pack(self.last_sequence), _USES.pack(0) + body)
+        elif kind in (facts.DELIVERY_ADDED, facts.DELIVERY_ADVANCED, facts.DELIVERY_REMOVED):
+            self._apply_delivery(kind, body)
+        elif kind in (facts.RETAINED_SAVED, facts.RETAINED_REMOVED):
+            self._apply_retained(kind, body)
+        elif kind in (facts.WILL_SAVED, facts.WILL_REMOVED):
+            self._apply_will(kind, body)
+        else:
+            self._apply_session(kind, body)
+
+    def finish(self, file: int) -> None:
+        """Everything up to `file` is in the table: make it so."""
+        for message in self._unused:
+            self._table.delete(b"m" + _KEY.pack(message))
+        self._unused.clear()
+        self._table.put(META, _META.pack(self.last_sequence, file))
+        self._table.commit()
+        self.file = file
+
+    def _apply_session(self, kind: int, body: bytes) -> None:
+        number = facts.decode_number(body)
+        key = _KEY.pack(number)
+        if kind == facts.SESSION_SAVED:
+            self._table.put(b"s" + key, body)
+        elif kind == facts.SESSION_REMOVED:
+            self._remove_session(key)
+        elif kind == facts.SUBSCRIPTION_SAVED:
+            self._table.put(b"u" + key + to_key(facts.decode_subscription(body)[1].name), body)
+        elif kind == facts.SUBSCRIPTION_REMOVED:
+            self._table.delete(b"u" + key + to_key(facts.decode_named(body)[1]))
+        elif kind == facts.ID_RECEIVED:
+            self._table.put(b"i" + _PAIR.pack(*facts.decode_id(body)), body)
+        elif kind == facts.ID_RELEASED:
+            self._table.delete(b"i" + _PAIR.pack(*facts.decode_id(body)))
+        else:
+            raise facts.FactFault(f"this release knows no facts of kind {kind}")
+
+    def _apply_delivery(self, kind: int, body: bytes) -> None:
+        if kind == facts.DELIVERY_ADDED:
+            fact = facts.decode_delivery(body, PLACEHOLDER)
+            self._table.put(b"d" + _PAIR.pack(fact.session, int(fact.delivery.sequence)), body)
+            self._use(fact.message)
+            return
+        if kind == facts.DELIVERY_ADVANCED:
+            number, sequence, phase, packet_id = facts.decode_advance(body)
+        else:
+            number, sequence = facts.decode_pair(body)
+            phase, packet_id = 0, 0
+        key = b"d" + _PAIR.pack(number, sequence)
+        old = self._table.get(key)
+        if old is None:
+            return
+        fact = facts.decode_delivery(old, PLACEHOLDER)
+        if kind == facts.DELIVERY_ADVANCED:
+            fact.delivery.phase = phase
+            fact.delivery.packet_id = packet_id
+            self._table.put(key, facts.encode_delivery(fact.session, fact.message, fact.delivery))
+        else:
+            self._table.delete(key)
+            self._release(fact.message)
+
+    def _apply_retained(self, kind: int, body: bytes) -> None:
+        if kind == facts.RETAINED_SAVED:
+            account, message = facts.decode_retained(body)
+            stored = self._table.get(b"m" + _KEY.pack(message))
+            if stored is None:
+                return
+            topic = facts.decode_message(stored[_USES.size :], 0).topic
+        else:
+            account, topic = facts.decode_topic(body)
+            message = 0
+        key = b"r" + to_key(account.encode() + b"\0" + topic)
+        old = self._table.get(key)
+        if message:
+            self._use(message)
+            self._table.put(key, body)
+        elif old is not None:
+            self._table.delete(key)
+        if old is not None:
+            self._release(facts.decode_retained(old)[1])
+
+    def _apply_will(self, kind: int, body: bytes) -> None:
+        key = b"w" + _KEY.pack(facts.decode_number(body))
+        old = self._table.get(key)
+        if kind == facts.WILL_SAVED:
+            self._use(facts.decode_will(body).message)
+            self._table.put(key, body)
+        elif old is not None:
+            self._table.delete(key)
+        if old is not None:
+            self._release(facts.decode_will(old).message)
+
+    def _remove_session(self, key: bytes) -> None:
+        table = self._table
+        will = table.get(b"w" + key)
+        if will is not None:
+            table.delete(b"w" + key)
+            self._release(facts.decode_will(will).message)
+        for name, body in table.items(b"d" + key):
+            table.delete(name)
+            self._release(facts.decode_delivery(body, PLACEHOLDER).message)
+        for prefix in (b"u", b"i"):
+            for name, _ in table.items(prefix + key):
+                table.delete(name)
+        table.delete(b"s" + key)
+
+    def _use(self, message: int) -> None:
+        self._unused.pop(message, None)
+        self._change_uses(message, 1)
+
+    def _release(self, message: int) -> None:
+        self._change_uses(message, -1)
+
+    def _change_uses(self, message: int, change: int) -> None:
+        key = b"m" + _KEY.pack(message)
+        stored = self._table.get(key)
+        if stored is None:
+            return
+        uses = _USES.unpack_from(stored)[0] + change
+        if uses > 0:
+            self._table.put(key, _USES.pack(uses) + stored[_USES.size :])
+        else:
+            self._table.delete(key)
+
+
+def to_key(name: bytes) -> bytes:
+    return name if len(name) <= KEY_SIZE_MAX else b"\xff" + hashlib.sha256(name).digest()
+
+
+def read_meta(table: Table) -> tuple[int, int]:
+    """(last sequence, last file) folded into the table."""
+    meta = table.get(META)
+    if meta is None:
+        return 0, 0
+    last, file = _META.unpack(meta)
+    return last, file
+
+
+def load_table(table: Table, fold: Fold) -> None:
+    """Put the state of the last checkpoint into a fold that is to go on with the log."""
+    for key, stored in table.items(b"m"):
+        fold.apply(Record(_KEY.unpack(key[1:])[0], facts.MESSAGE, stored[_USES.size :]))
+    for prefix, kind in (
+        (b"s", facts.SESSION_SAVED),
+        (b"u", facts.SUBSCRIPTION_SAVED),
+        (b"i", facts.ID_RECEIVED),
+        (b"d", facts.DELIVERY_ADDED),
+        (b"w", facts.WILL_SAVED),
+        (b"r", facts.RETAINED_SAVED),
+    ):
+        for _, body in table.items(prefix):
+            fold.apply(Record(0, kind, body))
+    fold.last_sequence = read_meta(table)[0]

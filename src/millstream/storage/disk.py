@@ -1,0 +1,76 @@
+"""The port to files. Real ones and a simulated disk that forgets, tears and fills implement it alike.
+
+Names are relative to the data directory, with `/` between folder and file. A write is in the page cache when the
+call returns; it is safe after `sync`. A new, renamed or removed file is safe after `sync_folder` of its folder.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from mypy_extensions import i64, mypyc_attr
+
+
+class DiskFault(Exception):
+    """The disk refused. `is_full` when room is all that is missing; then the same call may succeed later."""
+
+    def __init__(self, text: str, is_full: bool = False) -> None:
+        super().__init__(text)
+        self.text = text
+        self.is_full = is_full
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DiskFile(ABC):
+    @abstractmethod
+    def write_at(self, offset: i64, data: bytes) -> None: ...
+
+    @abstractmethod
+    def read_at(self, offset: i64, size: i64) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+
+    @abstractmethod
+    def sync(self) -> None: ...
+
+    @abstractmethod
+    def truncate(self, size: i64) -> None: ...
+
+    @abstractmethod
+    def size(self) -> i64: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Disk(ABC):
+    @abstractmethod
+    def create(self, name: str, size: i64) -> DiskFile:
+        """A new file of `size` zero bytes, its room reserved; an existing one is a fault."""
+
+    @abstractmethod
+    def open(self, name: str) -> DiskFile: ...
+
+    @abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """Full names of the files in a folder, sorted; none when there is no such folder."""
+
+    @abstractmethod
+    def make_folder(self, folder: str) -> None: ...
+
+    @abstractmethod
+    def rename(self, old: str, new: str) -> None: ...
+
+    @abstractmethod
+    def remove(self, name: str) -> None: ...
+
+    @abstractmethod
+    def sync_folder(self, folder: str) -> None: ...
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Failpoints(ABC):
+    """Named places where a test may let the process die. Outside tests they do nothing."""
+
+    @abstractmethod
+    def hit(self, name: str) -> None: ...

@@ -1,0 +1,255 @@
+"""The facts of sessions and retained messages as bodies of log records: one kind each, written and read here alone.
+
+Sessions are named by a number given once. A message is written once, whoever receives it; other facts name it by the
+sequence of its record. Times are nanoseconds of the wall clock.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, final
+
+from millstream.model.delivery import Delivery
+from millstream.model.message import Message
+from millstream.storage.store import StoredSubscription
+
+SESSION_SAVED: Final = 1
+SESSION_REMOVED: Final = 2
+SUBSCRIPTION_SAVED: Final = 3
+SUBSCRIPTION_REMOVED: Final = 4
+MESSAGE: Final = 5
+DELIVERY_ADDED: Final = 6
+DELIVERY_ADVANCED: Final = 7
+DELIVERY_REMOVED: Final = 8
+ID_RECEIVED: Final = 9
+ID_RELEASED: Final = 10
+WILL_SAVED: Final = 11
+WILL_REMOVED: Final = 12
+RETAINED_SAVED: Final = 13
+RETAINED_REMOVED: Final = 14
+
+_U32: Final = struct.Struct("<I")
+_NUMBER: Final = struct.Struct("<Q")
+_SESSION: Final = struct.Struct("<QIQ")
+_SUBSCRIPTION: Final = struct.Struct("<QBBBI")
+_MESSAGE: Final = struct.Struct("<BBQ")
+_DELIVERY: Final = struct.Struct("<QQQBBBHB")
+_ADVANCE: Final = struct.Struct("<QQBH")
+_PAIR: Final = struct.Struct("<QQ")
+_ID: Final = struct.Struct("<QH")
+_WILL: Final = struct.Struct("<QQIQI")
+
+
+class FactFault(Exception):
+    """A record whose checksum is right but whose body makes no sense: written by another release, or our bug."""
+
+
+def _pack(*parts: bytes) -> bytes:
+    out: list[bytes] = []
+    for part in parts:
+        out.append(_U32.pack(len(part)))
+        out.append(part)
+    return b"".join(out)
+
+
+@final
+class Reader:
+    """Length-prefixed pieces of a body, one behind the other."""
+
+    def __init__(self, body: bytes, position: int) -> None:
+        self._body = body
+        self._position = position
+
+    def take(self) -> bytes:
+        position = self._position + 4
+        if position > len(self._body):
+            raise FactFault("the body ends inside a length")
+        (size,) = _U32.unpack_from(self._body, position - 4)
+        if position + size > len(self._body):
+            raise FactFault("a piece is longer than the body")
+        self._position = position + size
+        return self._body[position : position + size]
+
+
+# ------------------------------------------------------------------ sessions
+
+
+@final
+class SessionFact:
+    def __init__(
+        self, session: int, account: str, client_id: str, principal: str, expiry_s: int, expires_wall_ns: int
+    ) -> None:
+        self.session = session
+        self.account = account
+        self.client_id = client_id
+        self.principal = principal
+        self.expiry_s = expiry_s
+        self.expires_wall_ns = expires_wall_ns
+
+
+def encode_session(fact: SessionFact) -> bytes:
+    head = _SESSION.pack(fact.session, fact.expiry_s, fact.expires_wall_ns)
+    return head + _pack(fact.account.encode(), fact.client_id.encode(), fact.principal.encode())
+
+
+def decode_session(body: bytes) -> SessionFact:
+    session, expiry_s, expires_wall_ns = _SESSION.unpack_from(body)
+    reader = Reader(body, _SESSION.size)
+    account, client_id, principal = reader.take(), reader.take(), reader.take()
+    return SessionFact(
+        session, account.decode(), client_id.decode(), principal.decode(), expiry_s, expires_wall_ns
+    )
+
+
+def encode_number(session: int) -> bytes:
+    return _NUMBER.pack(session)
+
+
+def decode_number(body: bytes) -> int:
+    number: int = _NUMBER.unpack_from(body)[0]
+    return number
+
+
+def encode_subscription(session: int, subscription: StoredSubscription) -> bytes:
+    head = _SUBSCRIPTION.pack(
+        session,
+        subscription.guarantee,
+        subscription.no_local,
+        subscription.retain_as_published,
+        subscription.identifier,
+    )
+    return head + subscription.name
+
+
+def decode_subscription(body: bytes) -> tuple[int, StoredSubscription]:
+    session, guarantee, no_local, as_published, identifier = _SUBSCRIPTION.unpack_from(body)
+    name = body[_SUBSCRIPTION.size :]
+    return session, StoredSubscription(name, guarantee, bool(no_local), bool(as_published), identifier)
+
+
+def encode_named(session: int, name: bytes) -> bytes:
+    return _NUMBER.pack(session) + name
+
+
+def decode_named(body: bytes) -> tuple[int, bytes]:
+    return decode_number(body), body[_NUMBER.size :]
+
+
+# ------------------------------------------------------------------ messages
+
+
+def encode_message(message: Message, expires_wall_ns: int) -> bytes:
+    head = _MESSAGE.pack(message.guarantee, message.retain, expires_wall_ns)
+    return head + _pack(message.topic, message.properties, message.publisher.encode(), message.payload)
+
+
+def decode_message(body: bytes, expires_ns_of: int) -> Message:
+    """`expires_ns_of` is what to add to a wall time to get a deadline of this run's clock."""
+    guarantee, retain, expires_wall_ns = _MESSAGE.unpack_from(body)
+    reader = Reader(body, _MESSAGE.size)
+    topic, properties, publisher, payload = reader.take(), reader.take(), reader.take(), reader.take()
+    expires_ns = max(1, expires_wall_ns + expires_ns_of) if expires_wall_ns else 0
+    return Message(topic, payload, guarantee, bool(retain), properties, expires_ns, publisher.decode())
+
+
+def encode_delivery(session: int, message: int, delivery: Delivery) -> bytes:
+    head = _DELIVERY.pack(
+        session,
+        delivery.sequence,
+        message,
+        delivery.guarantee,
+        delivery.retain,
+        delivery.phase,
+        delivery.packet_id,
+        len(delivery.identifiers),
+    )
+    identifiers = b"".join([_U32.pack(identifier) for identifier in delivery.identifiers])
+    return head + identifiers + delivery.share
+
+
+@final
+class DeliveryFact:
+    def __init__(self, session: int, message: int, delivery: Delivery) -> None:
+        self.session = session
+        self.message = message
+        self.delivery = delivery
+
+
+def decode_delivery(body: bytes, placeholder: Message) -> DeliveryFact:
+    """The message itself is put in by whoever knows it; until then `placeholder` stands there."""
+    session, sequence, message, guarantee, retain, phase, packet_id, count = _DELIVERY.unpack_from(body)
+    position = _DELIVERY.size
+    identifiers: list[int] = []
+    for _ in range(count):
+        identifiers.append(_U32.unpack_from(body, position)[0])
+        position += 4
+    delivery = Delivery(placeholder, guarantee, bool(retain), tuple(identifiers), body[position:])
+    delivery.sequence = sequence
+    delivery.phase = phase
+    delivery.packet_id = packet_id
+    return DeliveryFact(session, message, delivery)
+
+
+def encode_advance(session: int, delivery: Delivery) -> bytes:
+    return _ADVANCE.pack(session, delivery.sequence, delivery.phase, delivery.packet_id)
+
+
+def decode_advance(body: bytes) -> tuple[int, int, int, int]:
+    """(session, sequence, phase, packet id)"""
+    session, sequence, phase, packet_id = _ADVANCE.unpack_from(body)
+    return session, sequence, phase, packet_id
+
+
+def encode_pair(one: int, other: int) -> bytes:
+    return _PAIR.pack(one, other)
+
+
+def decode_pair(body: bytes) -> tuple[int, int]:
+    one, other = _PAIR.unpack_from(body)
+    return one, other
+
+
+def encode_id(session: int, packet_id: int) -> bytes:
+    return _ID.pack(session, packet_id)
+
+
+def decode_id(body: bytes) -> tuple[int, int]:
+    session, packet_id = _ID.unpack_from(body)
+    return session, packet_id
+
+
+@final
+class WillFact:
+    def __init__(self, session: int, message: int, delay_s: int, due_wall_ns: int, lifetime_s: int) -> None:
+        self.session = session
+        self.message = message
+        self.delay_s = delay_s
+        self.due_wall_ns = due_wall_ns
+        self.lifetime_s = lifetime_s
+
+
+def encode_will(fact: WillFact) -> bytes:
+    return _WILL.pack(fact.session, fact.message, fact.delay_s, fact.due_wall_ns, fact.lifetime_s)
+
+
+def decode_will(body: bytes) -> WillFact:
+    session, message, delay_s, due_wall_ns, lifetime_s = _WILL.unpack_from(body)
+    return WillFact(session, message, delay_s, due_wall_ns, lifetime_s)
+
+
+def encode_retained(account: str, message: int) -> bytes:
+    return _NUMBER.pack(message) + account.encode()
+
+
+def decode_retained(body: bytes) -> tuple[str, int]:
+    return body[_NUMBER.size :].decode(), decode_number(body)
+
+
+def encode_topic(account: str, topic: bytes) -> bytes:
+    return _pack(account.encode()) + topic
+
+
+def decode_topic(body: bytes) -> tuple[str, bytes]:
+    reader = Reader(body, 0)
+    account = reader.take()
+    return account.decode(), body[4 + len(account) :]

@@ -1,0 +1,196 @@
+"""Folds facts into state, one after the other: at start to rebuild the broker, at checkpoints to shorten the log.
+
+Messages are counted by who still needs them and forgotten with the last one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from millstream.model.message import Message
+from millstream.storage import facts
+from millstream.storage.log_format import Record
+from millstream.storage.store import SessionKey, StoredSession, StoredState, StoredWill
+
+PLACEHOLDER: Final = Message(b"", b"", 0, False, b"", 0, "")
+
+
+@final
+class _Kept:
+    """A message and how many facts name it."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.uses = 0
+
+
+@final
+class Fold:
+    """`wall_offset_ns`: deadline of this run's clock + it = wall time."""
+
+    def __init__(self, wall_offset_ns: int) -> None:
+        self._to_deadline = -wall_offset_ns
+        self._messages: dict[int, _Kept] = {}
+        self._sessions: dict[int, StoredSession] = {}
+        self._retained: dict[tuple[str, bytes], int] = {}
+        self._wills: dict[int, int] = {}  # session: message
+        self._delivered: dict[int, dict[int, int]] = {}  # session: sequence of a delivery: message
+        self.last_sequence = 0
+        self.orphans = 0  # facts about something the log no longer holds: only after damage
+
+    def apply(self, record: Record) -> None:
+        self.last_sequence = int(record.sequence)
+        kind = int(record.kind)
+        body = record.body
+        if kind == facts.MESSAGE:
+            message = facts.decode_message(body, self._to_deadline)
+            self._messages[int(record.sequence)] = _Kept(message)
+        elif kind in (facts.DELIVERY_ADDED, facts.DELIVERY_ADVANCED, facts.DELIVERY_REMOVED):
+            self._apply_delivery(kind, body)
+        elif kind in (facts.RETAINED_SAVED, facts.RETAINED_REMOVED):
+            self._apply_retained(kind, body)
+        elif kind in (facts.WILL_SAVED, facts.WILL_REMOVED):
+            self._apply_will(kind, body)
+        else:
+            self._apply_session(kind, body)
+
+    def state(self) -> StoredState:
+        retained = [
+            (account, self._messages[number].message)
+            for (account, _), number in self._retained.items()
+            if number in self._messages
+        ]
+        return StoredState(list(self._sessions.values()), retained)
+
+    def numbers(self) -> dict[tuple[str, str], int]:
+        return {session.key.pair(): number for number, session in self._sessions.items()}
+
+    # --------------------------------------------------------------- by kind
+
+    def _apply_session(self, kind: int, body: bytes) -> None:
+        if kind == facts.SESSION_SAVED:
+            fact = facts.decode_session(body)
+            expires_ns = self._deadline(fact.expires_wall_ns)
+            session = self._sessions.get(fact.session)
+            if session is None:
+                key = SessionKey(fact.account, fact.client_id)
+                self._sessions[fact.session] = StoredSession(key, fact.principal, fact.expiry_s, expires_ns)
+            else:
+                session.principal = fact.principal
+                session.expiry_s = fact.expiry_s
+                session.expires_ns = expires_ns
+        elif kind == facts.SESSION_REMOVED:
+            self._remove_session(facts.decode_number(body))
+        elif kind == facts.SUBSCRIPTION_SAVED:
+            number, subscription = facts.decode_subscription(body)
+            session = self._find(number)
+            if session is not None:
+                session.subscriptions[subscription.name] = subscription
+        elif kind == facts.SUBSCRIPTION_REMOVED:
+            number, name = facts.decode_named(body)
+            session = self._find(number)
+            if session is not None:
+                session.subscriptions.pop(name, None)
+        elif kind in (facts.ID_RECEIVED, facts.ID_RELEASED):
+            number, packet_id = facts.decode_id(body)
+            session = self._find(number)
+            if session is None:
+                return
+            if kind == facts.ID_RECEIVED:
+                session.received_ids[packet_id] = None
+            else:
+                session.received_ids.pop(packet_id, None)
+        else:
+            raise facts.FactFault(f"this release knows no facts of kind {kind}")
+
+    def _apply_delivery(self, kind: int, body: bytes) -> None:
+        if kind == facts.DELIVERY_ADDED:
+            fact = facts.decode_delivery(body, PLACEHOLDER)
+            session = self._find(fact.session)
+            kept = self._messages.get(fact.message)
+            if session is None or kept is None:
+                self.orphans += 1
+                return
+            kept.uses += 1
+            fact.delivery.message = kept.message
+            sequence = int(fact.delivery.sequence)
+            session.deliveries[sequence] = fact.delivery
+            self._delivered.setdefault(fact.session, {})[sequence] = fact.message
+        elif kind == facts.DELIVERY_ADVANCED:
+            number, sequence, phase, packet_id = facts.decode_advance(body)
+            session = self._find(number)
+            delivery = None if session is None else session.deliveries.get(sequence)
+            if delivery is not None:
+                delivery.phase = phase
+                delivery.packet_id = packet_id
+        else:
+            number, sequence = facts.decode_pair(body)
+            session = self._find(number)
+            delivery = None if session is None else session.deliveries.pop(sequence, None)
+            if delivery is not None:
+                self._release(self._delivered[number].pop(sequence))
+
+    def _apply_retained(self, kind: int, body: bytes) -> None:
+        if kind == facts.RETAINED_SAVED:
+            account, number = facts.decode_retained(body)
+            kept = self._messages.get(number)
+            if kept is None:
+                self.orphans += 1
+                return
+            kept.uses += 1
+            old = self._retained.get((account, kept.message.topic))
+            self._retained[(account, kept.message.topic)] = number
+        else:
+            account, topic = facts.decode_topic(body)
+            old = self._retained.pop((account, topic), None)
+        if old is not None:
+            self._release(old)
+
+    def _apply_will(self, kind: int, body: bytes) -> None:
+        if kind == facts.WILL_SAVED:
+            fact = facts.decode_will(body)
+            session = self._find(fact.session)
+            kept = self._messages.get(fact.message)
+            if session is None or kept is None:
+                self.orphans += 1
+                return
+            kept.uses += 1
+            self._drop_will(fact.session)
+            due_ns = self._deadline(fact.due_wall_ns)
+            session.will = StoredWill(kept.message, fact.delay_s, due_ns, fact.lifetime_s)
+            self._wills[fact.session] = fact.message
+        else:
+            number = facts.decode_number(body)
+            session = self._sessions.get(number)
+            if session is not None:
+                session.will = None
+            self._drop_will(number)
+
+    def _drop_will(self, session: int) -> None:
+        message = self._wills.pop(session, None)
+        if message is not None:
+            self._release(message)
+
+    def _remove_session(self, number: int) -> None:
+        session = self._sessions.pop(number, None)
+        if session is None:
+            return
+        for message in self._delivered.pop(number, {}).values():
+            self._release(message)
+        self._drop_will(number)
+
+    def _find(self, number: int) -> StoredSession | None:
+        session = self._sessions.get(number)
+        if session is None:
+            self.orphans += 1
+        return session
+
+    def _release(self, message: int) -> None:
+        kept = self._messages.get(message)
+        if kept is not None:
+            kept.uses -= 1
+            if kept.uses <= 0:
+                del self._messages[message]
+
+    def _deadline(self, wall_ns: int) -> int:
+        return max(1, wall_ns + self._to_deadline) if wall_ns else 0

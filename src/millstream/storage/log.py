@@ -1,0 +1,94 @@
+"""The write-ahead log: facts gather in a batch while the batch before them is written and synced.
+
+`append` only copies into memory. When the writer is free, everything gathered goes to it as one batch; what comes
+meanwhile gathers for the next. So one sync serves everybody who waits, and its length sets the pace by itself.
+
+Invariants
+- `durable` never runs ahead of what the disk has confirmed, and never goes back.
+- After a sync error nothing is durable any more: the log is fenced, and it is never tried again.
+- Batches reach the disk in the order of their sequences.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, mypyc_attr
+
+from millstream.model.outbox import Wakeup
+from millstream.storage.log_format import append_record
+
+
+@final
+class Batch:
+    """Records on their way to the disk."""
+
+    def __init__(self, first: i64, count: i64, records: bytes) -> None:
+        self.first: i64 = first
+        self.count: i64 = count
+        self.records = records
+
+    def last(self) -> i64:
+        return self.first + self.count - 1
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BatchWriter(ABC):
+    """Writes and syncs one batch at a time, away from the loop, and answers to the log."""
+
+    @abstractmethod
+    def submit(self, batch: Batch, log: Log) -> None: ...
+
+
+@final
+class Log:
+    def __init__(self, writer: BatchWriter, wakeup: Wakeup, next_sequence: i64) -> None:
+        self._writer = writer
+        self._wakeup = wakeup
+        self._gathering = BytesWriter()
+        self._first: i64 = next_sequence
+        self._count: i64 = 0
+        self._is_writing = False
+        self.position: i64 = next_sequence - 1  # the last fact appended
+        self.durable: i64 = next_sequence - 1  # all up to here are safe
+        self.fault = ""  # why nothing more becomes durable
+        self.is_full = False  # only room is missing
+
+    def append(self, kind: int, body: bytes) -> i64:
+        if self._count == 0:
+            self._wakeup.request()
+        append_record(self._gathering, kind, body)
+        self._count += 1
+        self.position += 1
+        return self.position
+
+    def unsafe_bytes(self) -> i64:
+        return len(self._gathering)
+
+    def flush(self) -> None:
+        """Hand over what has gathered, unless a batch is under way. Called after the reads of an iteration."""
+        if self._is_writing or self._count == 0 or self.fault:
+            return
+        batch = Batch(self._first, self._count, self._gathering.getvalue())
+        self._gathering.truncate(0)
+        self._first += self._count
+        self._count = 0
+        self._is_writing = True
+        self._writer.submit(batch, self)
+
+    def on_written(self, batch: Batch) -> None:
+        self._is_writing = False
+        self.is_full = False
+        self.durable = batch.last()
+        self.flush()
+
+    def on_full(self) -> None:
+        """The batch waits for room: nothing is lost, nothing is confirmed."""
+        self.is_full = True
+
+    def on_failed(self, text: str) -> None:
+        """The disk may have lost what it confirmed to have written: this node stops."""
+        self._is_writing = False
+        self.fault = text

@@ -1,0 +1,114 @@
+"""The files of the log: where the next batch goes, when a new file begins, which ones can go.
+
+Runs where blocking is allowed (a thread, or a test). A file is reserved to its full size before it is used, so that
+appending changes no metadata and a full disk shows when a file is made, not in the middle of a batch.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from millstream.storage.disk import Disk, DiskFault, DiskFile, Failpoints
+from millstream.storage.log import Batch
+from millstream.storage.log_format import (
+    BATCH_HEAD_SIZE,
+    FILE_HEADER_SIZE,
+    encode_batch_head,
+    encode_file_header,
+)
+
+FOLDER: Final = "log"
+SUFFIX: Final = ".log"
+
+
+def file_name(number: int) -> str:
+    return f"{FOLDER}/{number:012d}{SUFFIX}"
+
+
+def file_number(name: str) -> int:
+    return int(name[len(FOLDER) + 1 : -len(SUFFIX)])
+
+
+@final
+class LogFiles:
+    def __init__(
+        self,
+        disk: Disk,
+        failpoints: Failpoints,
+        file_size: int,
+        next_number: int,
+        epoch: int,
+        with_sync: bool = True,
+    ) -> None:
+        self._disk = disk
+        self._failpoints = failpoints
+        self._file_size = file_size
+        self._number = next_number - 1
+        self._epoch = epoch
+        self._with_sync = with_sync  # False: `sync` is called now and then instead
+        self._is_unsynced = False
+        self._file: DiskFile | None = None
+        self._offset = 0
+        self._end = 0
+        self.sealed: list[int] = []  # files that will not be written again
+
+    def write(self, batch: Batch) -> None:
+        """Append and sync. DiskFault with `is_full` leaves everything as it was."""
+        size = BATCH_HEAD_SIZE + len(batch.records)
+        if self._file is None or self._offset + size > self._end:
+            self._roll(size)
+        file = self._file
+        assert file is not None
+        head = encode_batch_head(
+            len(batch.records), int(batch.count), self._number, int(batch.first), self._epoch
+        )
+        hit = self._failpoints.hit
+        hit("log.before_write")
+        file.write_at(self._offset, head + batch.records)
+        hit("log.after_write")
+        if self._with_sync:
+            file.sync()
+            hit("log.after_sync")
+        else:
+            self._is_unsynced = True
+        self._offset += size
+
+    def sync(self) -> None:
+        if self._is_unsynced and self._file is not None:
+            self._is_unsynced = False
+            self._file.sync()
+
+    def current(self) -> int:
+        return self._number
+
+    def _roll(self, needed: int) -> None:
+        hit = self._failpoints.hit
+        number = self._number + 1
+        size = max(self._file_size, FILE_HEADER_SIZE + needed)
+        hit("log.before_create")
+        file = self._disk.create(file_name(number), size)
+        hit("log.after_create")
+        try:
+            file.write_at(0, encode_file_header(number, self._epoch))
+            hit("log.after_header")
+            file.sync()
+            hit("log.after_header_sync")
+            self._disk.sync_folder(FOLDER)
+        except DiskFault:
+            file.close()
+            raise
+        hit("log.after_folder_sync")
+        if self._file is not None:
+            self.sync()
+            self._file.close()
+            self.sealed.append(self._number)
+        self._file = file
+        self._number = number
+        self._offset = FILE_HEADER_SIZE
+        self._end = size
+
+    def close(self) -> None:
+        if self._file is not None:
+            self.sync()
+            self._file.close()
+            self._file = None

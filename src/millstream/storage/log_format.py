@@ -1,0 +1,119 @@
+"""How the write-ahead log looks on disk: files of batches, batches of records.
+
+    file    header (32 bytes), then batches one behind the other, then zeros up to the reserved size
+    header  magic, version, number of the file, epoch, checksum
+    batch   head (40 bytes): magic, checksum of the rest of the head, size of the records, count, number of the
+            file, sequence of the first record, epoch; then the records
+    record  head (9 bytes): size of the body, checksum of kind and body, kind; then the body
+
+A batch is one atom: it counts only if all of it is there. Its records are checked one by one, so that damage in the
+middle of a file can be told from a write that was cut short at its end, and named exactly. The number of the file in
+every batch keeps what an older file left in reused blocks from being taken for new.
+
+To change the format: raise VERSION, go on reading the old one for a release, add a golden file of it to the tests.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, final
+
+from google_crc32c import extend, value
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+VERSION: Final = 1
+FILE_MAGIC: Final = 0x4C57534D  # MSWL
+BATCH_MAGIC: Final = 0x4257534D  # MSWB
+FILE_HEADER_SIZE: Final = 32
+BATCH_HEAD_SIZE: Final = 40
+RECORD_HEAD_SIZE: Final = 9
+BATCH_SIZE_MAX: Final = 1 << 30
+
+_FILE_HEADER: Final = struct.Struct("<IIQQ")
+_BATCH_HEAD: Final = struct.Struct("<IIIIQQQ")
+_BATCH_REST: Final = struct.Struct("<IIQQQ")
+_RECORD_HEAD: Final = struct.Struct("<IIB")
+_CHECKSUM: Final = struct.Struct("<I4x")
+_KIND_CHECKSUMS: Final = [value(bytes([kind])) for kind in range(256)]
+
+
+@final
+class Record:
+    """A fact as the log keeps it: its place in the order of all facts, its kind, its body."""
+
+    def __init__(self, sequence: i64, kind: i64, body: bytes) -> None:
+        self.sequence: i64 = sequence
+        self.kind: i64 = kind
+        self.body = body
+
+
+@final
+class BatchHead:
+    def __init__(self, size: i64, count: i64, number: i64, first: i64, epoch: i64) -> None:
+        self.size: i64 = size  # of the records behind the head
+        self.count: i64 = count
+        self.number: i64 = number
+        self.first: i64 = first
+        self.epoch: i64 = epoch
+
+
+def encode_file_header(number: int, epoch: int) -> bytes:
+    head = _FILE_HEADER.pack(FILE_MAGIC, VERSION, number, epoch)
+    return head + _CHECKSUM.pack(value(head))
+
+
+def find_file_header_fault(data: bytes, number: int) -> str | None:
+    if len(data) < FILE_HEADER_SIZE:
+        return "the file is too short for its header"
+    magic, version, found, _ = _FILE_HEADER.unpack_from(data)
+    (checksum,) = _CHECKSUM.unpack_from(data, _FILE_HEADER.size)
+    if magic != FILE_MAGIC or value(data[: _FILE_HEADER.size]) != checksum:
+        return "the header of the file is damaged"
+    if version > VERSION:
+        return f"the file has format {version}; this release reads up to {VERSION}"
+    if found != number:
+        return f"the file says it is number {found}"
+    return None
+
+
+def append_record(writer: BytesWriter, kind: int, body: bytes) -> None:
+    writer.write(_RECORD_HEAD.pack(len(body), extend(_KIND_CHECKSUMS[kind], body), kind))
+    writer.write(body)
+
+
+def encode_batch_head(size: int, count: int, number: int, first: int, epoch: int) -> bytes:
+    rest = _BATCH_REST.pack(size, count, number, first, epoch)
+    return struct.pack("<II", BATCH_MAGIC, value(rest)) + rest
+
+
+def decode_batch_head(data: bytes, position: int, number: int) -> BatchHead | None:
+    """The head at `position`, None if there is no whole and unharmed one of this file."""
+    if position + BATCH_HEAD_SIZE > len(data):
+        return None
+    magic, checksum, size, count, found, first, epoch = _BATCH_HEAD.unpack_from(data, position)
+    if magic != BATCH_MAGIC or found != number or size > BATCH_SIZE_MAX:
+        return None
+    if value(data[position + 8 : position + BATCH_HEAD_SIZE]) != checksum:
+        return None
+    return BatchHead(size, count, number, first, epoch)
+
+
+def decode_records(data: bytes, position: int, head: BatchHead) -> tuple[list[Record], int]:
+    """The records behind a head at `position`, and where the first damaged one begins (-1: none is)."""
+    records: list[Record] = []
+    start = position
+    end = min(position + int(head.size), len(data))
+    for index in range(int(head.count)):
+        if position + RECORD_HEAD_SIZE > end:
+            return records, position
+        size, checksum, kind = _RECORD_HEAD.unpack_from(data, position)
+        body_at = position + RECORD_HEAD_SIZE
+        if body_at + size > end:
+            return records, position
+        body = data[body_at : body_at + size]
+        if extend(_KIND_CHECKSUMS[kind], body) != checksum:
+            return records, position
+        records.append(Record(head.first + index, kind, body))
+        position = body_at + size
+    return records, -1 if position == start + int(head.size) else position

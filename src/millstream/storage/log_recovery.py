@@ -1,0 +1,136 @@
+"""Reads the log after a start: every whole batch in order, what was cut short at the end, what is damaged.
+
+A batch that is not whole at the very end was being written when the power went: it was never confirmed, it is cut. A
+batch that is damaged with anything valid behind it was confirmed once: that is corruption. It is named and left out,
+never guessed and never cut in silence.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from millstream.storage.disk import Disk
+from millstream.storage.log_files import FOLDER, SUFFIX, file_number
+from millstream.storage.log_format import (
+    BATCH_HEAD_SIZE,
+    BATCH_MAGIC,
+    FILE_HEADER_SIZE,
+    BatchHead,
+    Record,
+    decode_batch_head,
+    decode_records,
+    find_file_header_fault,
+)
+
+_MAGIC_BYTES = BATCH_MAGIC.to_bytes(4, "little")
+
+
+@final
+class Damage:
+    """A range of a file that cannot be trusted."""
+
+    def __init__(self, name: str, start: int, end: int, text: str) -> None:
+        self.name = name
+        self.start = start
+        self.end = end
+        self.text = text
+
+    def sentence(self) -> str:
+        return f"{self.name}, bytes {self.start} to {self.end}: {self.text}"
+
+
+@final
+class RecoveredFile:
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.records: list[Record] = []
+        self.damage: list[Damage] = []
+        self.cut_at = -1  # where a batch that was never confirmed began; -1: none
+        self.is_unused = False  # made, but its header never became safe
+
+
+def log_names(disk: Disk) -> list[str]:
+    return [name for name in disk.names(FOLDER) if name.endswith(SUFFIX)]
+
+
+def read_file(disk: Disk, name: str, is_last: bool) -> RecoveredFile:
+    number = file_number(name)
+    recovered = RecoveredFile(name, number)
+    file = disk.open(name)
+    try:
+        data = file.read_at(0, file.size())
+    finally:
+        file.close()
+    fault = find_file_header_fault(data, number)
+    if fault is not None:
+        if is_last and not data.strip(b"\0"):
+            recovered.is_unused = True
+        elif is_last and _find_batch(data, FILE_HEADER_SIZE, number) < 0:
+            recovered.is_unused = True  # torn before anything was written behind it
+        else:
+            recovered.damage.append(Damage(name, 0, FILE_HEADER_SIZE, fault))
+            if "format" in fault:
+                return recovered
+    if not recovered.is_unused:
+        _read_batches(recovered, data, is_last)
+    return recovered
+
+
+def _read_batches(recovered: RecoveredFile, data: bytes, is_last: bool) -> None:
+    position = FILE_HEADER_SIZE
+    while position < len(data):
+        head = decode_batch_head(data, position, recovered.number)
+        if head is not None:
+            end = position + BATCH_HEAD_SIZE + int(head.size)
+            records, bad_at = decode_records(data, position + BATCH_HEAD_SIZE, head)
+            if bad_at < 0:
+                recovered.records.extend(records)
+                position = end
+                continue
+            following = _find_batch(data, position + BATCH_HEAD_SIZE, recovered.number)
+            if following < 0 and is_last:
+                recovered.cut_at = position
+                return
+            _keep_whole(recovered, data, position, head, records, bad_at)
+            position = end if following < 0 or following >= end else following
+            continue
+        if not data[position : position + BATCH_HEAD_SIZE].strip(b"\0"):
+            following = _find_batch(data, position, recovered.number)
+            if following < 0:
+                return  # the rest was never used
+        else:
+            following = _find_batch(data, position + 1, recovered.number)
+        if following < 0:
+            if is_last:
+                recovered.cut_at = position
+            else:
+                text = "the end of the file is not a batch"
+                recovered.damage.append(Damage(recovered.name, position, len(data), text))
+            return
+        text = "the head of a batch is damaged; its records cannot be read"
+        recovered.damage.append(Damage(recovered.name, position, following, text))
+        position = following
+
+
+def _keep_whole(
+    recovered: RecoveredFile, data: bytes, position: int, head: BatchHead, records: list[Record], bad_at: int
+) -> None:
+    """A confirmed batch with a damaged record: the others are still good, as far as they can be found."""
+    recovered.records.extend(records)
+    lost_first = int(head.first) + len(records)
+    lost_last = int(head.first) + int(head.count) - 1
+    end = position + BATCH_HEAD_SIZE + int(head.size)
+    text = f"damaged; the facts {lost_first} to {lost_last} cannot be trusted and are left out"
+    recovered.damage.append(Damage(recovered.name, bad_at, end, text))
+
+
+def _find_batch(data: bytes, position: int, number: int) -> int:
+    """Where the next unharmed head of this file begins, -1 if there is none."""
+    while True:
+        position = data.find(_MAGIC_BYTES, position)
+        if position < 0:
+            return -1
+        if decode_batch_head(data, position, number) is not None:
+            return position
+        position += 1
