@@ -19,6 +19,7 @@ from millstream.routing.router import Route
 SUCCESS: Final = Reason.SUCCESS
 NO_MATCHING_SUBSCRIBERS: Final = Reason.NO_MATCHING_SUBSCRIBERS
 QUOTA_EXCEEDED: Final = Reason.QUOTA_EXCEEDED
+SYSTEM_PREFIX: Final = b"$SYS/"
 FAN_OUT_SLICE: Final = 256  # deferred publishes worked off per loop iteration
 
 
@@ -47,9 +48,10 @@ class Publishing:
 
     def publish(self, account: Account, route: Route, message: Message, publisher: Outlet | None) -> Reason:
         """Store what is retained, hand out the rest; says whether anybody was there to receive it."""
-        if message.guarantee:
+        if message.guarantee or message.retain:
             refusal = account.store.refusal()
             if refusal is not SUCCESS:
+                account.counters.dropped_no_storage += 1
                 return refusal
         if message.retain and not self._retain(account, message):
             return QUOTA_EXCEEDED
@@ -97,12 +99,14 @@ class Publishing:
                 target.outlet.deliver(message, target)
 
     def _retain(self, account: Account, message: Message) -> bool:
+        lasts = not message.topic.startswith(SYSTEM_PREFIX)  # our own state is told anew after a start
         if not message.payload:  # [MQTT-3.3.1-6, 3.3.1-7]
-            if account.retained.remove(message.topic):
+            if account.retained.remove(message.topic) and lasts:
                 account.store.retained_removed(account.name, message.topic)
             return True
         if not account.retained.store(message):
             account.counters.retained_refused += 1
             return False
-        account.store.retained_saved(account.name, message)
+        if lasts:
+            account.store.retained_saved(account.name, message)
         return True

@@ -6,7 +6,7 @@ objects are the state, the log is how to make them again.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -16,6 +16,8 @@ from millstream.model.message import Message
 from millstream.storage import facts
 from millstream.storage.log import Log
 from millstream.storage.store import SessionKey, Store, StoredState, StoredSubscription, StoredWill
+
+BACKLOG_BYTES_MAX: Final = 64 * 1024 * 1024  # facts that wait for a disk that does not keep up
 
 
 @final
@@ -47,7 +49,10 @@ class LogStore(Store):
         return self._log.durable
 
     def refusal(self) -> Reason:
-        return Reason.UNAVAILABLE if self._log.is_full or self._log.fault else Reason.SUCCESS
+        log = self._log
+        if log.is_full or log.fault or log.unsafe_bytes() > BACKLOG_BYTES_MAX:
+            return Reason.UNAVAILABLE
+        return Reason.SUCCESS
 
     def session_saved(self, key: SessionKey, principal: str, expiry_s: i64, expires_ns: i64) -> None:
         number = self._numbers.get(key.pair())
