@@ -1,7 +1,8 @@
-"""Fuzz every decoder: `./dev fuzz [--executions N] [--target NAME] [--seed S]`.
+"""Fuzz every decoder: `./dev fuzz [--executions N] [--target NAME] [--engine atheris|hypothesis|both] [--seed S]`.
 
-Each target runs in a process of its own, guided by coverage (atheris). Where atheris is not installed, the seeds
-are mutated blindly instead, and that is said. Exit code 1 when anything failed: an exception that is no protocol
+Each target runs twice, in processes of its own: guided by coverage (atheris), and on valid packets that are cut,
+changed and joined (hypothesis). Where atheris is not installed, the seeds are mutated blindly instead, and that is
+said. An execution is one call of the target. Exit code 1 when anything failed: an exception that is no protocol
 violation, a check that does not hold, or an input that takes over 10 ms.
 """
 
@@ -16,16 +17,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mutation import INPUT_SIZE_MAX, mutate
+
+if TYPE_CHECKING:
+    from judge import Judge
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # the packet tables are the seeds
+sys.path.insert(0, str(ROOT / "tests" / "properties"))  # the strategies make packets
 sys.path.append(str(ROOT / "src"))  # last: a build that was chosen by the caller goes first
 
+ENGINES = {
+    "atheris": ["atheris"],
+    "hypothesis": ["hypothesis"],
+    "both": ["atheris", "hypothesis"],
+    "random": ["random"],
+}
 SLOW_MS = 10.0
-INPUT_SIZE_MAX = 1024  # larger seeds are tried once and not mutated: they would cost all the speed
+PROGRESS_S = 30.0
+PROGRESS_EXECUTIONS = 20_000
 MEMORY_MAX_MB = 1024
 INPUT_TIMEOUT_S = 10
 
@@ -34,11 +48,15 @@ def main() -> int:
     options = read_options()
     if options.worker:
         return work(options)
-    if options.engine == "atheris" and importlib.util.find_spec("atheris") is None:
+    engines = ENGINES[options.engine]
+    if "atheris" in engines and importlib.util.find_spec("atheris") is None:
         print(
             "atheris is not installed: the seeds are mutated blindly instead; type: pip install atheris==3.0.0"
         )
-        options.engine = "random"
+        engines = ["random" if engine == "atheris" else engine for engine in engines]
+    if "hypothesis" in engines and importlib.util.find_spec("hypothesis") is None:
+        print("hypothesis is not installed; type: pip install hypothesis, or choose --engine atheris")
+        return 2
     from targets import TARGETS
 
     names = options.target or list(TARGETS)
@@ -46,9 +64,11 @@ def main() -> int:
     if unknown:
         print(f"there is no target {unknown[0]}; choose from: {', '.join(TARGETS)}")
         return 2
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        passed = list(pool.map(lambda name: run_target(name, options), names))
-    failed = [name for name, good in zip(names, passed, strict=True) if not good]
+    jobs = [(name, engine) for engine in engines for name in names]
+    print(f"{len(jobs)} runs of {options.executions} executions, seed {options.seed}", flush=True)
+    with ThreadPoolExecutor(options.processes) as pool:
+        passed = list(pool.map(lambda job: run_target(job[0], job[1], options), jobs))
+    failed = [f"{name} with {engine}" for (name, engine), good in zip(jobs, passed, strict=True) if not good]
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
@@ -56,10 +76,11 @@ def main() -> int:
 
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Fuzz every decoder.")
-    parser.add_argument("--executions", type=int, default=100_000, help="inputs per target")
+    parser.add_argument("--executions", type=int, default=100_000, help="inputs per target and engine")
     parser.add_argument("--target", action="append", help="only this one; may be given again")
-    parser.add_argument("--engine", choices=["atheris", "random"], default="atheris")
+    parser.add_argument("--engine", choices=list(ENGINES), default="both")
     parser.add_argument("--seed", type=int, default=1, help="where chance begins")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="how many run at a time")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -68,26 +89,37 @@ def read_options() -> argparse.Namespace:
 # ------------------------------------------------------------- the process that watches
 
 
-def run_target(name: str, options: argparse.Namespace) -> bool:
+def run_target(name: str, engine: str, options: argparse.Namespace) -> bool:
     command = [sys.executable, __file__, "--worker", name, "--executions", str(options.executions)]
-    command += ["--seed", str(options.seed), "--engine", options.engine]
+    command += ["--seed", str(options.seed), "--engine", engine]
+    title = f"{name}, {engine}"
     started_ns = time.monotonic_ns()
     with tempfile.TemporaryDirectory() as temporary, tempfile.TemporaryFile("w+") as noise:
         folder = Path(temporary)
         (folder / "corpus").mkdir()
         (folder / "slowest").mkdir()
         command += ["--folder", temporary]
-        code = subprocess.run(command, stdout=noise, stderr=noise, cwd=folder, check=False).returncode
+        with subprocess.Popen(command, stdout=noise, stderr=noise, cwd=folder) as process:
+            code = wait_with_progress(process, title, folder / "progress", options.executions)
         if code != 0:
             noise.seek(0)
-            print(f"{name}: the fuzzer ended with code {code}\n{noise.read()[-4000:]}")
+            print(f"{title}: the fuzzer ended with code {code}\n{noise.read()[-4000:]}")
             return False
         result = json.loads((folder / "result.json").read_text())
         slowest_ms, failures = judge_slowest(name, folder / "slowest", result["failures"])
     seconds = (time.monotonic_ns() - started_ns) / 1e9
     numbers = f"{result['executions']} executions, slowest {slowest_ms:.3f} ms, {len(failures)} failures"
-    print(f"{name}: {numbers} ({seconds:.0f} s)", *failures, sep="\n", flush=True)
+    print(f"{title}: {numbers} ({seconds:.0f} s)", *failures, sep="\n", flush=True)
     return not failures
+
+
+def wait_with_progress(process: subprocess.Popen[bytes], title: str, file: Path, executions: int) -> int:
+    while True:
+        try:
+            return process.wait(PROGRESS_S)
+        except subprocess.TimeoutExpired:
+            done = file.read_text() if file.exists() else "0"
+            print(f"{title}: {done} of {executions} executions so far", flush=True)
 
 
 def judge_slowest(name: str, folder: Path, failures: list[str]) -> tuple[float, list[str]]:
@@ -123,21 +155,30 @@ def work(options: argparse.Namespace) -> int:
     for seed in target.seeds:
         if not judge.is_done():
             judge.try_input(seed)
+    if options.engine == "atheris":
+        fuzz_guided(judge, seeds, options)
+        return 1  # the fuzzing loop ends the process itself
+    if options.engine == "hypothesis":
+        from structured import run_structured
 
-    def finish() -> None:
-        judge.keep_slowest(options.folder / "slowest")
-        result = {"executions": judge.executions, "failures": judge.failures}
-        (options.folder / "result.json").write_text(json.dumps(result))
+        run_structured(
+            options.worker, judge, seeds, options.seed, lambda done: note_progress(options.folder, done)
+        )
+    else:
+        mutate_blindly(judge, seeds, options)
+    write_result(judge, options.folder)
+    return 0
 
-    if options.engine == "random":
-        mutate_blindly(judge.try_input, judge.is_done, seeds, options.seed)
-        finish()
-        return 0
+
+def fuzz_guided(judge: Judge, seeds: list[bytes], options: argparse.Namespace) -> None:
+    import atheris
 
     def try_one(data: bytes) -> None:
         judge.try_input(data)
+        if judge.executions % PROGRESS_EXECUTIONS == 0:
+            note_progress(options.folder, judge.executions)
         if judge.is_done():
-            finish()
+            write_result(judge, options.folder)
             os._exit(0)  # the fuzzing loop has no other way out
 
     corpus = options.folder / "corpus"
@@ -146,30 +187,25 @@ def work(options: argparse.Namespace) -> int:
     limits = [f"-max_len={INPUT_SIZE_MAX}", f"-rss_limit_mb={MEMORY_MAX_MB}", f"-timeout={INPUT_TIMEOUT_S}"]
     atheris.Setup([sys.argv[0], str(corpus), f"-seed={options.seed}", *limits], try_one)
     atheris.Fuzz()
-    return 1
 
 
-def mutate_blindly(
-    try_input: Callable[[bytes], None], is_done: Callable[[], bool], seeds: list[bytes], seed: int
-) -> None:
-    """Bytes changed, cut, doubled and joined; the same seed gives the same inputs."""
-    chance = random.Random(seed)
-    while not is_done():
-        data = bytearray(chance.choice(seeds))
-        for _ in range(chance.randrange(5)):
-            place = chance.randrange(len(data) + 1)
-            action = chance.randrange(5)
-            if action == 0 and place < len(data):
-                data[place] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
-            elif action == 1:
-                data.insert(place, chance.randrange(256))
-            elif action == 2:
-                del data[place : place + chance.randrange(1, 5)]
-            elif action == 3:
-                data[place:place] = data[place : place + chance.randrange(1, 9)]
-            else:
-                data[place:] = chance.choice(seeds)
-        try_input(bytes(data[:INPUT_SIZE_MAX]))
+def mutate_blindly(judge: Judge, seeds: list[bytes], options: argparse.Namespace) -> None:
+    """No guide and no structure; the same seed gives the same inputs."""
+    chance = random.Random(options.seed)
+    while not judge.is_done():
+        judge.try_input(mutate(chance, seeds))
+        if judge.executions % PROGRESS_EXECUTIONS == 0:
+            note_progress(options.folder, judge.executions)
+
+
+def note_progress(folder: Path, executions: int) -> None:
+    (folder / "progress").write_text(str(executions))
+
+
+def write_result(judge: Judge, folder: Path) -> None:
+    judge.keep_slowest(folder / "slowest")
+    result = {"executions": judge.executions, "failures": judge.failures}
+    (folder / "result.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

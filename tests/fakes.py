@@ -225,6 +225,13 @@ class HeldStore(Store):
         self.facts.append("retained_removed")
         self.kept.retained_removed(account, topic)
 
+    def on_tick(self, now_ns: int) -> None:
+        self.kept.on_tick(now_ns)
+
+    def queue_fact(self, kind: int, body: bytes) -> int:
+        self.facts.append("queue_fact")
+        return self.kept.queue_fact(kind, body)
+
 
 class RecordingObserver(Observer):
     def __init__(self) -> None:
@@ -404,6 +411,14 @@ class MqttWorld(World):
             server_reference,
         )
 
+    def settle_down(self) -> None:
+        """What a loop does after its reads: flush, hand out, write what was settled, until nothing is left."""
+        self.pool.flush()
+        while self.broker.work_off():
+            self.pool.flush()
+        self.broker.write_settled()
+        self.pool.flush()
+
     def peer(self, version: int = 5, address: str = "192.0.2.1") -> MqttPeer:
         return MqttPeer(self, version, address)
 
@@ -433,7 +448,7 @@ class MqttPeer:
         return self.take()
 
     def take(self) -> list[Packet]:
-        self.world.pool.flush()
+        self.world.settle_down()
         data = self.link.data
         self.link.data = b""
         found: list[Packet] = []

@@ -18,6 +18,7 @@ from millstream.storage.log import Batch, BatchWriter, Log
 from millstream.storage.log_files import FOLDER, LogFiles, file_number
 from millstream.storage.log_recovery import log_names, read_file
 from millstream.storage.log_store import LogStore
+from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.store import SessionKey, Store, StoredState, StoredSubscription, StoredWill
 
 FILE_SIZE = 4096  # small, so that a few facts fill several files
@@ -41,7 +42,7 @@ class LoggedStore(Store):
         self.disk = RealDisk(self.folder)
         self.disk.make_folder(FOLDER)
         self.log = Log(SyncedWriter(LogFiles(self.disk, NoFailpoints(), FILE_SIZE, 1, 0)), ManualWakeup(), 1)
-        self._store = LogStore(self.log, StoredState([], []), {}, 0)
+        self._store = LogStore(self.log, StoredState([], [], []), {}, 0)
         self._with_checkpoint = with_checkpoint
 
     def load(self) -> StoredState:
@@ -50,7 +51,7 @@ class LoggedStore(Store):
         fold = Fold(0)
         if self._with_checkpoint:
             table = LmdbTable(self.folder / "state")
-            checkpoint = Checkpoint(table)
+            checkpoint = Checkpoint(table, SegmentWriter(self.disk, NoFailpoints(), 1 << 20))
             for name in names[:-1]:
                 for record in read_file(self.disk, name, False).records:
                     checkpoint.apply(record)
@@ -69,6 +70,12 @@ class LoggedStore(Store):
 
     def position(self) -> int:
         return self._store.position()
+
+    def on_tick(self, now_ns: int) -> None:
+        self._store.on_tick(now_ns)
+
+    def queue_fact(self, kind: int, body: bytes) -> int:
+        return self._store.queue_fact(kind, body)
 
     def durable(self) -> int:
         self.log.flush()

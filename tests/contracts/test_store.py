@@ -83,12 +83,19 @@ class JournalStore(Store):
             copied.received_ids = dict(stored.received_ids)
             copied.will = stored.will
             found.append(copied)
-        return StoredState(found, retained)
+        return StoredState(found, retained, [])
 
     def position(self) -> int:
         return self._position
 
     def durable(self) -> int:
+        return self._position
+
+    def on_tick(self, now_ns: int) -> None:
+        return
+
+    def queue_fact(self, kind: int, body: bytes) -> int:
+        self._position += 1
         return self._position
 
     def session_saved(self, key: SessionKey, principal: str, expiry_s: int, expires_ns: int) -> None:

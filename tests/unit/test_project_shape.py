@@ -42,7 +42,7 @@ IMPURE_ALLOWED = {
 
 # A folder of somebody's machine, written into a file that travels. Documented defaults are not meant.
 MACHINE_PATH = re.compile(r"/(?:home|Users|root|tmp|work)/[A-Za-z0-9_.-]")
-SHIPPED = ("src", "tests", "fuzz", "benchmarks", "examples", "docs", "changes", ".ci")
+SHIPPED = ("src", "tests", "fuzz", "simulation", "crash", "benchmarks", "examples", "docs", "changes", ".ci")
 SHIPPED_SUFFIXES = {".py", ".md", ".toml", ".yaml", ".yml", ".json", ".js", ".mjs", ".c", ".h", ".sh", ""}
 
 

@@ -13,17 +13,20 @@ from typing import Final
 
 import structlog
 
+from millstream.app.control import Control
 from millstream.app.rights import Rights
-from millstream.app.storage import DurableStore
-from millstream.broker.broker import AccountOptions, Broker
+from millstream.app.storage import DurableStore, StorageFault
+from millstream.broker.broker import DEFAULT_ACCOUNT, AccountOptions, Broker
 from millstream.broker.line import Ending
 from millstream.broker.system_topics import SystemTopics
 from millstream.build_kind import is_compiled
 from millstream.config.limits import to_limits
 from millstream.config.listeners import Listener, listeners_of
 from millstream.config.schema import Config
+from millstream.model.errors import Refused
 from millstream.model.outbox import OutboxPool
 from millstream.protocols.mqtt.context import MqttContext
+from millstream.queues.definition import make_definition
 from millstream.runtime.deadlines import Deadlines
 from millstream.runtime.entropy import SystemEntropy
 from millstream.runtime.gate import Gate
@@ -64,9 +67,19 @@ class Millstream:
                 config.storage.durability == "fsync",
                 self._wakeup,
                 self._on_durable,
+                self._on_folded,
             )
             store = self._durable.store
-        self.broker = Broker(to_limits(config), store or MemoryStore(), self._rights.authorizer, accounts)
+        self.broker = Broker(
+            to_limits(config),
+            store or MemoryStore(),
+            self._rights.authorizer,
+            accounts,
+            None if self._durable is None else self._durable.segments,
+            self._wakeup,
+        )
+        self.broker.clock.wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        self._control = Control(self.broker, config.data_dir) if config.control.enabled else None
         self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.Task[None] | None = None
         self._verifier: Verifier | None = None
@@ -108,6 +121,7 @@ class Millstream:
         now_ns = time.monotonic_ns()
         broker.clock.wall_s = int(time.time())
         broker.restore(now_ns)
+        self._declare_queues()
         if self._durable is not None:
             self._durable.start()
         self._system_topics = SystemTopics(broker, VERSION, broker.limits.sys_interval_s, now_ns)
@@ -119,16 +133,36 @@ class Millstream:
         except ListenFault:
             await self.stop()
             raise
+        if self._control is not None:
+            await self._control.start()
         self._ticker = loop.create_task(self._tick())
 
+    def _declare_queues(self) -> None:
+        catalog = self.broker.get_account(DEFAULT_ACCOUNT).queues.catalog
+        for name, settings in self.config.queues.items():
+            fields = settings.model_dump() | {"bindings": list(settings.bindings)}
+            try:
+                catalog.declare(name, make_definition(fields))
+            except Refused as refused:
+                raise StorageFault(
+                    f"queues.{name}: {refused.text}", f"millstream queue show {name}"
+                ) from None
+
     def _after_flush(self) -> bool:
+        more = self.broker.work_off()
+        self.broker.write_settled()
         if self._durable is not None:
             self._durable.log.flush()
-        return self.broker.work_off()
+        return more
+
+    def _on_folded(self, sequence: int) -> None:
+        self.broker.on_folded(sequence)
 
     def _on_durable(self) -> None:
         self.broker.clock.now_ns = time.monotonic_ns()
         self.broker.on_durable()
+        if self._control is not None:
+            self._control.on_durable()
 
     async def _listen(self, gate: Gate, listener: Listener) -> asyncio.Server:
         tls = listener.tls
@@ -147,6 +181,8 @@ class Millstream:
         """Stop accepting, tell every client, let what was sent leave, then close."""
         if self._gate is not None:
             self._gate.is_open = False
+        if self._control is not None:
+            await self._control.stop()
         for server in self._servers:
             server.close()
         if self._ticker is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import secrets
 import sys
 import time
 from collections.abc import Callable
@@ -14,20 +15,23 @@ from typing import Final
 import structlog
 
 from millstream.model.outbox import Wakeup
+from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.log_thread import LogThread
-from millstream.storage.checkpoint import load_table, read_meta
+from millstream.runtime.segment_thread import SegmentThread
 from millstream.storage.disk import Disk
 from millstream.storage.fold import Fold
 from millstream.storage.log import Log
 from millstream.storage.log_files import FOLDER, LogFiles, file_number
+from millstream.storage.log_format import FILE_HEADER_SIZE, find_file_header_fault
 from millstream.storage.log_recovery import Damage, log_names, read_file
 from millstream.storage.log_store import LogStore
+from millstream.storage.recovery import Recovery, load_folded, recover
 
 STATE: Final = "state"
-QUARANTINE: Final = "quarantine"
+UNFINISHED_RESTORE: Final = "restore.unfinished"
 
 
 class StorageFault(Exception):
@@ -48,40 +52,54 @@ class DurableStore:
         with_sync: bool,
         wakeup: Wakeup,
         on_progress: Callable[[], None],
+        on_folded: Callable[[int], None],
     ) -> None:
+        self._on_folded = on_folded
         self._log_line = structlog.get_logger("millstream")
         self._data_dir = data_dir
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = lock(data_dir)
+        check_restored(data_dir)
         self._disk = RealDisk(data_dir)
         self._disk.make_folder(FOLDER)
-        wall_offset_ns = time.time_ns() - time.monotonic_ns()
-        fold, next_number, self.damage = recover(self._disk, data_dir, wall_offset_ns)
-        for damage in self.damage:
+        with hold_checkpoints(data_dir):  # one may outlive the broker that started it
+            found = recover_folder(self._disk, data_dir)
+        fold, next_number = found.fold, found.next_number
+        self.damage = found.damage
+        for damage in found.damage:
             self._log_line.error("storage_damaged", range=damage.sentence())
-        self._files = LogFiles(self._disk, find_failpoints(), file_size, next_number, 0, with_sync)
+        for cut in found.cuts:
+            self._log_line.warning("storage_cut", range=cut.sentence())
+        salt = secrets.randbits(32) | 1
+        self._files = LogFiles(self._disk, find_failpoints(), file_size, next_number, 0, with_sync, salt)
         self._thread = LogThread(self._files, self._on_answer)
         self.log = Log(self._thread, wakeup, fold.last_sequence + 1)
+        wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self.store = LogStore(self.log, fold.state(), fold.numbers(), wall_offset_ns)
+        self.segments = SegmentThread(self._disk, self._on_damage)
         self._on_progress = on_progress
         self._checkpoint: asyncio.Task[None] | None = None
-        self._last_old_file = next_number - 1 if log_names(self._disk) else 0
+        self._last_old = (next_number - 1, fold.last_sequence) if log_names(self._disk) else (0, 0)
 
     def start(self) -> None:
         """Fold what earlier runs left in the log."""
-        if self._last_old_file:
-            self._start_checkpoint(self._last_old_file)
+        if self._last_old[0]:
+            self._start_checkpoint(*self._last_old)
+
+    def _on_damage(self, damage: Damage) -> None:
+        self._log_line.error("storage_damaged", range=damage.sentence())
 
     def _on_answer(self) -> None:
         self._on_progress()
         if self._files.sealed and self._checkpoint is None:
-            self._start_checkpoint(self._files.sealed[-1])
+            self._start_checkpoint(*self._files.sealed[-1])
             self._files.sealed.clear()
 
-    def _start_checkpoint(self, last_file: int) -> None:
-        self._checkpoint = asyncio.get_running_loop().create_task(self._run_checkpoint(last_file))
+    def _start_checkpoint(self, last_file: int, last_sequence: int) -> None:
+        run = self._run_checkpoint(last_file, last_sequence)
+        self._checkpoint = asyncio.get_running_loop().create_task(run)
 
-    async def _run_checkpoint(self, last_file: int) -> None:
+    async def _run_checkpoint(self, last_file: int, last_sequence: int) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -91,9 +109,13 @@ class DurableStore:
             stderr=asyncio.subprocess.PIPE,
         )
         _, errors = await process.communicate()
+        lines = errors.decode(errors="replace").strip().splitlines()
         if process.returncode != 0:
-            text = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it was killed"]
-            self._log_line.error("checkpoint_failed", reason=text[0])
+            self._log_line.error("checkpoint_failed", reason=(lines or ["it was killed"])[-1])
+        else:
+            for line in lines:
+                self._log_line.error("storage_damaged", range=line)
+            self._on_folded(last_sequence)
         self._checkpoint = None
 
     async def close(self) -> None:
@@ -104,6 +126,7 @@ class DurableStore:
         if self._checkpoint is not None:
             await self._checkpoint
         self._thread.close()
+        self.segments.close()
         os.close(self._lock)
 
 
@@ -118,9 +141,20 @@ def lock(data_dir: Path) -> int:
     return descriptor
 
 
+def check_restored(data_dir: Path) -> None:
+    """Part of a backup is not a state a broker may start from."""
+    if (data_dir / UNFINISHED_RESTORE).exists():
+        text = f"a restore into {data_dir} did not finish"
+        raise StorageFault(text, "millstream restore FILE --to OTHER_DIR")
+
+
 def read_state(disk: Disk, data_dir: Path) -> Fold:
     """What would be restored, changing nothing."""
-    fold, folded = load_folded(data_dir, 0)
+    table = LmdbTable(data_dir / STATE)
+    try:
+        fold, folded = load_folded(table, 0)
+    finally:
+        table.close()
     names = log_names(disk)
     for name in names:
         if file_number(name) > folded:
@@ -130,59 +164,23 @@ def read_state(disk: Disk, data_dir: Path) -> Fold:
     return fold
 
 
-def load_folded(data_dir: Path, wall_offset_ns: int) -> tuple[Fold, int]:
-    """(state of the last checkpoint, last file in it)."""
-    fold = Fold(wall_offset_ns)
+def recover_folder(disk: Disk, data_dir: Path) -> Recovery:
+    """Open what a data directory holds, as a start does. Files of a later release are not touched."""
+    refuse_newer(disk, data_dir)
     table = LmdbTable(data_dir / STATE)
     try:
-        load_table(table, fold)
-        _, folded = read_meta(table)
+        return recover(disk, table, time.time_ns() - time.monotonic_ns(), find_failpoints())
     finally:
         table.close()
-    return fold, folded
 
 
-def recover(disk: Disk, data_dir: Path, wall_offset_ns: int) -> tuple[Fold, int, list[Damage]]:
-    """(state, number of the next log file, what is damaged). A torn end is cut, damage is copied aside."""
-    fold, folded = load_folded(data_dir, wall_offset_ns)
-    damage: list[Damage] = []
-    names = log_names(disk)
-    number = folded
-    for name in names:
-        number = max(number, file_number(name))
-        if file_number(name) <= folded:
-            disk.remove(name)  # the checkpoint died between its commit and this
-            continue
-        recovered = read_file(disk, name, name == names[-1])
-        damage.extend(recovered.damage)
-        if recovered.is_unused:
-            disk.remove(name)
-            continue
-        if recovered.damage:
-            copy_aside(disk, name)
-        if recovered.cut_at >= 0:
-            file = disk.open(name)
-            file.truncate(recovered.cut_at)
-            file.sync()
+def refuse_newer(disk: Disk, data_dir: Path) -> None:
+    for name in log_names(disk):
+        file = disk.open(name)
+        try:
+            fault = find_file_header_fault(file.read_at(0, FILE_HEADER_SIZE), file_number(name))
+        finally:
             file.close()
-        for record in recovered.records:
-            if record.sequence > fold.last_sequence:
-                fold.apply(record)
-    disk.sync_folder(FOLDER)
-    return fold, number + 1, damage
-
-
-def copy_aside(disk: Disk, name: str) -> None:
-    """Keep a damaged file as it is: the checkpoint will remove the original."""
-    disk.make_folder(QUARANTINE)
-    target = f"{QUARANTINE}/{name.rpartition('/')[2]}"
-    if target in disk.names(QUARANTINE):
-        return
-    source = disk.open(name)
-    data = source.read_at(0, source.size())
-    source.close()
-    copy = disk.create(target, 0)
-    copy.write_at(0, data)
-    copy.sync()
-    copy.close()
-    disk.sync_folder(QUARANTINE)
+        if fault is not None and "format" in fault:
+            text = f"{data_dir}/{name}: {fault}"
+            raise StorageFault(text, "install the release that wrote it, or restore a backup of this one")

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from millstream.broker.clock import Clock
 from millstream.broker.held import Held
 from millstream.broker.pressure import Pressure
+from millstream.broker.queue_access import QueueAccess, is_queue_topic
+from millstream.model.clock import Clock
 from millstream.model.counters import Counters
 from millstream.model.delivery import QUEUED
 from millstream.model.limits import Limits
+from millstream.queues.agenda import Agenda
+from millstream.queues.catalog import Catalog
 from millstream.routing.retained import Retained
-from millstream.routing.router import Router
+from millstream.routing.router import Route, Router
 from millstream.security.acl import Authorizer
 from millstream.storage.store import Store
 
@@ -32,6 +35,7 @@ class Account:
         pressure: Pressure,
         clock: Clock,
         held: Held,
+        agenda: Agenda,
         connections_max: i64,
         ack_pending_max: i64,
     ) -> None:
@@ -44,11 +48,18 @@ class Account:
         self.held = held
         self.connections_max: i64 = connections_max  # 0: only the listener's bound
         self.router = Router(limits.route_cache_max)
+        self.queues = QueueAccess(Catalog(name, self.router, agenda), limits.queue_auto_create)
         self.retained = Retained(limits.retained_messages_max, limits.retained_bytes_max)
         self.counters = Counters()
         self.sessions: dict[str, Session] = {}
         self.connected: i64 = 0
         self._ack_pending_max: i64 = ack_pending_max
+
+    def find_route(self, topic: bytes) -> Route:
+        """Where a legal topic goes: to subscribers and queues bound to it, or into the queue it names."""
+        if is_queue_topic(topic):
+            return self.queues.make_route(topic, self.router.generation)
+        return self.router.find_route(topic)
 
     def window_limit(self, receive_maximum: i64) -> i64:
         """Unsettled deliveries a connection may have: what the client, the operator and the account allow."""
@@ -81,3 +92,7 @@ class Account:
     def on_rights_changed(self) -> None:
         """Routes hold verdicts: none of them may outlive the rules they came from."""
         self.router.forget_all()
+        for session in self.sessions.values():
+            if session.consumers is not None:
+                for consumer in list(session.consumers.by_name.values()):
+                    consumer.on_rights_changed()

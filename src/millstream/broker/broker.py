@@ -13,24 +13,32 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.account import Account
-from millstream.broker.clock import Clock
 from millstream.broker.held import Held
 from millstream.broker.line import Ending, Line
 from millstream.broker.pressure import Pressure
 from millstream.broker.publish import FAN_OUT_SLICE, Publishing
+from millstream.broker.queue_access import Wish, is_queue_topic
+from millstream.broker.queue_consumer import EPHEMERAL_QUEUE, EXPLICIT
 from millstream.broker.schedule import Schedule
 from millstream.broker.session import Session
 from millstream.broker.will import Will
+from millstream.model.clock import Clock
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import NEVER_EXPIRES, Limits
 from millstream.model.message import NANOSECONDS, Message
+from millstream.model.outbox import Wakeup
 from millstream.model.topic import split_share
+from millstream.queues.agenda import Agenda, NoSegments
+from millstream.queues.definition import EPHEMERAL, Definition
+from millstream.queues.names import split_queue_topic
 from millstream.routing.subscription import Subscription
 from millstream.security.acl import Authorizer
 from millstream.security.principal import Principal
+from millstream.storage.record_source import RecordSource
 from millstream.storage.store import Store, StoredSession, StoredSubscription, StoredWill
 
 DEFAULT_ACCOUNT: Final = "default"
+TELL_NS: Final[i64] = 200_000_000
 RETAINED_SWEEP_NS: Final[i64] = 60 * NANOSECONDS
 
 
@@ -44,7 +52,13 @@ class AccountOptions:
 @final
 class Broker:
     def __init__(
-        self, limits: Limits, store: Store, authorizer: Authorizer, accounts: dict[str, AccountOptions]
+        self,
+        limits: Limits,
+        store: Store,
+        authorizer: Authorizer,
+        accounts: dict[str, AccountOptions],
+        source: RecordSource | None = None,
+        wakeup: Wakeup | None = None,
     ) -> None:
         self.limits = limits
         self.store = store
@@ -52,12 +66,14 @@ class Broker:
         self.clock = Clock()
         self.pressure = Pressure(limits.slow_grace_ms)
         self.held = Held(store)
+        self.agenda = Agenda(store, source or NoSegments(), self.clock, wakeup)
         self.publishing = Publishing(limits.async_fan_out, limits.fan_out_pending_max)
         self.accounts: dict[str, Account] = {}
         self.session_count: i64 = 0
         self._schedule = Schedule()
         self._confirm_waiters: dict[Line, None] = {}
         self._retained_swept_ns: i64 = 0
+        self._refusing_ns: i64 = 0  # since when the store takes nothing
         self._add_account(DEFAULT_ACCOUNT, AccountOptions(0, limits.max_ack_pending))
         for name, options in accounts.items():
             self._add_account(name, options)
@@ -80,6 +96,7 @@ class Broker:
             self.pressure,
             self.clock,
             self.held,
+            self.agenda,
             options.connections_max,
             ack_pending_max,
         )
@@ -177,6 +194,7 @@ class Broker:
         account = session.account
         for subscription in session.subscriptions.all():
             account.router.unsubscribe(subscription.filter, subscription.group, session)
+        account.queues.leave_all(session)
         account.hand_over(session, True)
         if session.will is not None:
             self._send_will(session)
@@ -222,7 +240,7 @@ class Broker:
 
     def publish_internal(self, account: Account, message: Message, publisher: Session | None) -> Reason:
         """Publish something the broker itself has to say, or says for someone who left."""
-        route = account.router.find_route(message.topic)
+        route = account.find_route(message.topic)
         return self.publishing.publish(account, route, message, publisher)
 
     # ---------------------------------------------------------- subscriptions
@@ -236,24 +254,44 @@ class Broker:
             raise Refused(Reason.QUOTA_EXCEEDED, "the session holds as many subscriptions as it may")
         session.subscriptions.put(name, subscription)
         account.router.subscribe(subscription)
-        if session.expiry_s:
-            self.store.subscription_saved(
-                session.key,
-                StoredSubscription(
-                    name,
-                    int(subscription.guarantee),
-                    subscription.no_local,
-                    subscription.retain_as_published,
-                    int(subscription.identifier),
-                ),
-            )
+        self._save_subscription(session, subscription, b"", 0)
         return existed
+
+    def consume(self, session: Session, subscription: Subscription, wish: Wish) -> None:
+        """Join a group of the queue that the filter names; Refused when there is no such queue."""
+        name = subscription.name()
+        existed = session.subscriptions.find(name) is not None
+        if not existed and session.subscriptions.count() >= self.limits.subscriptions_max:
+            raise Refused(Reason.QUOTA_EXCEEDED, "the session holds as many subscriptions as it may")
+        consumer = session.account.queues.join(session, name, subscription.filter, wish)
+        session.subscriptions.put(name, subscription)
+        terms = EXPLICIT if consumer.is_explicit else 0
+        if not consumer.group.queue.is_durable:
+            terms |= EPHEMERAL_QUEUE
+        self._save_subscription(session, subscription, wish.group.encode(), terms)
+
+    def _save_subscription(
+        self, session: Session, subscription: Subscription, group: bytes, terms: int
+    ) -> None:
+        if not session.expiry_s:
+            return
+        stored = StoredSubscription(
+            subscription.name(),
+            int(subscription.guarantee),
+            subscription.no_local,
+            subscription.retain_as_published,
+            int(subscription.identifier),
+            group,
+            terms,
+        )
+        self.store.subscription_saved(session.key, stored)
 
     def unsubscribe(self, session: Session, name: bytes) -> bool:
         subscription = session.subscriptions.remove(name)
         if subscription is None:
             return False
-        session.account.router.unsubscribe(subscription.filter, subscription.group, session)
+        if not session.account.queues.leave(session, name):
+            session.account.router.unsubscribe(subscription.filter, subscription.group, session)
         if session.expiry_s:
             self.store.subscription_removed(session.key, name)
         return True
@@ -270,10 +308,24 @@ class Broker:
     def on_durable(self) -> None:
         """The store has made progress: confirms that waited for it may go out."""
         self.held.on_durable()
+        self.agenda.on_durable(self.store.durable())
         waiters = self._confirm_waiters
         self._confirm_waiters = {}
         for line in waiters:
             line.on_durable()
+
+    def _tell_waiting(self, now_ns: i64) -> None:
+        """Nobody waits in the dark for a disk that takes nothing: those who do are sent away, and know that what they
+        sent is not confirmed."""
+        if self.store.refusal() is Reason.SUCCESS:
+            self._refusing_ns = 0
+        elif self._refusing_ns == 0:
+            self._refusing_ns = now_ns
+        elif now_ns - self._refusing_ns >= TELL_NS:
+            waiters = self._confirm_waiters
+            self._confirm_waiters = {}
+            for line in waiters:
+                line.end(Ending.UNAVAILABLE)
 
     # ------------------------------------------------------------------- time
 
@@ -281,7 +333,11 @@ class Broker:
         self.clock.now_ns = now_ns
         self.clock.wall_s = wall_s
         self.pressure.source = None
+        self.store.on_tick(now_ns)
+        self._tell_waiting(now_ns)
         self.pressure.on_tick(now_ns)
+        for account in self.accounts.values():
+            account.queues.catalog.on_tick(now_ns)
         for session in self._schedule.take_due(now_ns):
             self._on_due(session, now_ns)
         if now_ns - self._retained_swept_ns >= RETAINED_SWEEP_NS:
@@ -290,8 +346,18 @@ class Broker:
                 for topic in account.retained.take_expired(now_ns):
                     account.store.retained_removed(account.name, topic)
 
+    def write_settled(self) -> None:
+        """Facts that were gathered over the iteration, before the log takes its batch."""
+        self.agenda.write_settled()
+
+    def on_folded(self, sequence: i64) -> None:
+        """All facts up to `sequence` are in segments: queues need not remember them."""
+        for account in self.accounts.values():
+            account.queues.catalog.forget_folded(sequence)
+
     def work_off(self) -> bool:
-        return self.publishing.work_off(FAN_OUT_SLICE)
+        has_queues = self.agenda.work_off()
+        return self.publishing.work_off(FAN_OUT_SLICE) or has_queues
 
     def _on_due(self, session: Session, now_ns: i64) -> None:
         if session.is_ended or session.line is not None:
@@ -313,6 +379,11 @@ class Broker:
             account = self.accounts.get(name)
             if account is not None:
                 account.retained.store(message)
+        self.agenda.note_number(state.last_queue)
+        for queue in state.queues:
+            account = self.accounts.get(queue.account)
+            if account is not None:
+                account.queues.catalog.restore(queue)
         for stored in state.sessions:
             self._restore_session(stored, now_ns)
 
@@ -339,9 +410,27 @@ class Broker:
                 entry.identifier,
             )
             session.subscriptions.put(entry.name, subscription)
-            account.router.subscribe(subscription)
+            if is_queue_topic(filter):
+                self._restore_consumer(session, subscription, entry)
+            else:
+                account.router.subscribe(subscription)
         session.restore(list(stored.deliveries.values()), list(stored.received_ids))
         self._restore_deadlines(session, stored, now_ns)
+
+    def _restore_consumer(
+        self, session: Session, subscription: Subscription, entry: StoredSubscription
+    ) -> None:
+        wish = Wish(
+            entry.group.decode(), entry.guarantee, entry.identifier, bool(entry.terms & EXPLICIT), True, b""
+        )
+        access = session.account.queues
+        place = split_queue_topic(subscription.filter)
+        try:
+            if entry.terms & EPHEMERAL_QUEUE and place is not None and access.catalog.find(place[0]) is None:
+                access.catalog.declare(place[0], Definition(EPHEMERAL))
+            access.join(session, subscription.name(), subscription.filter, wish)
+        except Refused:
+            return  # its queue is gone, and none is made: it gets nothing
 
     def _restore_deadlines(self, session: Session, stored: StoredSession, now_ns: i64) -> None:
         if stored.will is not None:

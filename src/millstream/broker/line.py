@@ -32,6 +32,7 @@ class Line(Flushable):
         self.is_lagging = False
         self.is_blocked = False
         self.handed_bytes: i64 = 0  # given to the transport so far
+        self.carries_properties = True  # False: this receiver's protocol has no place for them
 
     @abstractmethod
     def transmit_run(self, run: Run, target: Target) -> None: ...

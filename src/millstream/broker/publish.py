@@ -20,6 +20,7 @@ SUCCESS: Final = Reason.SUCCESS
 NO_MATCHING_SUBSCRIBERS: Final = Reason.NO_MATCHING_SUBSCRIBERS
 QUOTA_EXCEEDED: Final = Reason.QUOTA_EXCEEDED
 SYSTEM_PREFIX: Final = b"$SYS/"
+QUEUE_PREFIXES: Final = (b"$queue/", b"$dlq/")
 FAN_OUT_SLICE: Final = 256  # deferred publishes worked off per loop iteration
 
 
@@ -33,6 +34,10 @@ class Publishing:
         self._pending: deque[tuple[Account, Route, Message, Outlet | None]] = deque()
 
     def publish_run(self, account: Account, route: Route, run: Run, publisher: Outlet | None) -> None:
+        if route.is_stored or route.refusal is not SUCCESS:
+            for message in run.messages():
+                self.publish(account, route, message, publisher)
+            return
         for target in route.targets:
             if target.has_no_local and target.outlet is publisher:
                 own = target.for_own
@@ -48,17 +53,22 @@ class Publishing:
 
     def publish(self, account: Account, route: Route, message: Message, publisher: Outlet | None) -> Reason:
         """Store what is retained, hand out the rest; says whether anybody was there to receive it."""
-        if message.guarantee or message.retain:
+        if message.guarantee or message.retain or route.is_stored:
             refusal = account.store.refusal()
             if refusal is not SUCCESS:
                 account.counters.dropped_no_storage += 1
+                return refusal
+        if route.is_stored or route.refusal is not SUCCESS:
+            refusal = self._find_refusal(route, message)
+            if refusal is not SUCCESS:
+                account.counters.dropped_queue_full += 1
                 return refusal
         if message.retain and not self._retain(account, message):
             return QUOTA_EXCEEDED
         if not route.targets and route.shares is None:
             account.counters.dropped_no_receiver += 1
             return NO_MATCHING_SUBSCRIBERS
-        if self._async_fan_out and message.guarantee == 2:
+        if self._async_fan_out and message.guarantee == 2 and not route.is_stored:
             if len(self._pending) < self._pending_max:
                 self._pending.append((account, route, message, publisher))
                 return SUCCESS
@@ -91,6 +101,17 @@ class Publishing:
         if route.shares is not None:
             self._deliver_shares(route, message)
 
+    def _find_refusal(self, route: Route, message: Message) -> Reason:
+        """One that keeps it and cannot take it refuses for all: nobody gets what is not confirmed."""
+        if route.refusal is not SUCCESS:
+            return route.refusal
+        for target in route.targets:
+            if target.outlet.is_storing():
+                refusal = target.outlet.find_refusal(message)
+                if refusal is not SUCCESS:
+                    return refusal
+        return SUCCESS
+
     def _deliver_shares(self, route: Route, message: Message) -> None:
         assert route.shares is not None
         for share in route.shares:
@@ -99,6 +120,8 @@ class Publishing:
                 target.outlet.deliver(message, target)
 
     def _retain(self, account: Account, message: Message) -> bool:
+        if message.topic.startswith(QUEUE_PREFIXES):
+            return True  # the queue is what keeps it
         lasts = not message.topic.startswith(SYSTEM_PREFIX)  # our own state is told anew after a start
         if not message.payload:  # [MQTT-3.3.1-6, 3.3.1-7]
             if account.retained.remove(message.topic) and lasts:

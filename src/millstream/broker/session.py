@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from millstream.broker.consumers import Consumers
 from millstream.broker.line import Ending, Line
 from millstream.broker.subscription_set import SubscriptionSet
 from millstream.broker.will import Will
@@ -56,6 +57,7 @@ class Session(Outlet):
         self._queued_bytes: i64 = 0
         self._resend: list[Delivery] | None = None  # reversed: the oldest is last
         self._received_ids: dict[int, None] | None = None
+        self.consumers: Consumers | None = None  # of queues
         self._sequence: i64 = 0
         self._settled: i64 = 0
 
@@ -147,10 +149,14 @@ class Session(Outlet):
 
     def _finish(self, delivery: Delivery) -> None:
         self._settle(delivery)
+        if delivery.receipt is not None:
+            delivery.receipt.on_taken()
         if self._queue is not None or self._resend is not None:
             self.drain()
         else:
             self._relax()
+            if self.consumers is not None:
+                self.consumers.pump()
 
     def on_lagging(self) -> None:
         self._watch()
@@ -203,6 +209,8 @@ class Session(Outlet):
 
     def detach(self) -> None:
         self.line = None
+        if self.consumers is not None:
+            self.consumers.let_go(self.window)
         self.window.open = 0
         self._resend = None
         self.window.shrink()
@@ -252,6 +260,8 @@ class Session(Outlet):
             else:
                 self._send(delivery, line, False)
         self._relax()
+        if self.consumers is not None:
+            self.consumers.pump()
 
     # -------------------------------------------------------------- queueing
 
@@ -333,6 +343,8 @@ class Session(Outlet):
         elif not line.transmit(delivery, is_repeat):
             self._settle(delivery)
             self.account.counters.dropped_too_large += 1
+            if delivery.receipt is not None:
+                delivery.receipt.on_refused()
 
     def _settle(self, delivery: Delivery) -> None:
         self.window.remove(delivery)
@@ -347,7 +359,7 @@ class Session(Outlet):
         self._discard(delivery)
 
     def _discard(self, delivery: Delivery) -> None:
-        if self.expiry_s:
+        if self.expiry_s and delivery.receipt is None:
             self.account.store.delivery_removed(self.key, delivery)
 
     def _append(self, delivery: Delivery) -> None:

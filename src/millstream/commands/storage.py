@@ -1,9 +1,11 @@
-"""`millstream storage …`: look at what a data directory holds, without starting a broker on it."""
+"""`millstream storage …`: look at what a data directory holds, and repair it, without starting a broker on it."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +16,13 @@ from millstream.commands.settings import ConfigOption, SetOption, load_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Verify and inspect a data directory.")
+    from millstream.app.storage_survey import Survey
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Verify, repair and inspect a data directory."
+)
+
+COLUMNS = ("file", "count", "kind", "state")
 
 VERIFY_EXAMPLES = """\b
 Examples:
@@ -22,6 +30,13 @@ Examples:
   millstream storage verify --config millstream.yaml -o json
 \b
 Exit code 0 means that every byte in use was read and its checksum is right, 1 that something is damaged.
+"""
+REPAIR_EXAMPLES = """\b
+Examples:
+  millstream storage repair --set data_dir=/var/lib/millstream
+  millstream storage repair --config millstream.yaml --yes -o json
+\b
+The broker must be stopped. Bytes that cannot be trusted are kept in `quarantine` of the data directory.
 """
 INSPECT_EXAMPLES = """\b
 Examples:
@@ -32,48 +47,69 @@ Examples:
 @app.command(epilog=VERIFY_EXAMPLES)
 def verify(config: ConfigOption = None, set_: SetOption = None, output: OutputOption = Output.TABLE) -> None:
     """Read everything and check every checksum. Changes nothing."""
-    from millstream.runtime.disk_files import RealDisk
-    from millstream.storage.log_recovery import log_names, read_file
-
-    folder = _find_folder(config, set_)
-    lock = _lock(folder)
-    disk = RealDisk(folder)
-    names = log_names(disk)
-    rows: list[dict[str, object]] = []
-    is_damaged = False
-    for name in names:
-        found = read_file(disk, name, name == names[-1])
-        is_damaged = is_damaged or bool(found.damage)
-        torn = f"a torn write at byte {found.cut_at}, never confirmed" if found.cut_at >= 0 else "good"
-        state = "; ".join(damage.sentence() for damage in found.damage) or torn
-        rows.append({"file": name, "facts": len(found.records), "state": state})
-    os.close(lock)
-    print_rows(rows, ("file", "facts", "state"), output)
-    if is_damaged:
+    folder = find_folder(config, set_, "millstream storage verify --set data_dir=DIR")
+    with _stopped(folder):
+        found = _survey(folder)
+    print_rows([finding.to_row() for finding in found.findings], COLUMNS, output)
+    if found.is_damaged():
         raise CommandFailed(
             ExitCode.FAILED,
             "Part of the data is damaged; what the broker leaves out is named above.",
-            "millstream storage inspect",
+            f"millstream storage repair --set data_dir={folder}",
         )
+
+
+@app.command(epilog=REPAIR_EXAMPLES)
+def repair(
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Move what is damaged to `quarantine` and make the rest whole again; what is good stays as it is.
+
+    Says first what is damaged and what is lost with it, and asks.
+    """
+    from millstream.app.storage import StorageFault
+    from millstream.app.storage_repair import repair_storage
+
+    folder = find_folder(config, set_, "millstream storage repair --set data_dir=DIR")
+    with _stopped(folder):
+        found = _survey(folder)
+        damaged = [finding for finding in found.findings if finding.is_damaged]
+        if output is Output.TABLE:
+            print_rows([finding.to_row() for finding in damaged], COLUMNS, output)
+        lost = [sentence for finding in damaged for sentence in finding.lost]
+        if damaged and output is Output.TABLE:
+            for sentence in lost or ["nothing"]:
+                print(f"lost: {sentence}")
+        if damaged and not yes and not typer.confirm("Repair it?", err=True):
+            raise CommandFailed(ExitCode.FAILED, "Nothing was changed.", "millstream storage repair --yes")
+        try:
+            done = repair_storage(folder, found) if damaged else []
+        except StorageFault as fault:
+            raise CommandFailed(ExitCode.FAILED, f"The repair stopped: {fault}.", fault.hint) from fault
+    if output is Output.JSON:
+        rows = [finding.to_row() for finding in damaged]
+        print_json({"damaged": rows, "lost": lost, "done": done})
+        return
+    for sentence in done:
+        print(sentence)
+    print("done; `millstream storage verify` reads it all again" if done else "nothing is damaged")
 
 
 @app.command(epilog=INSPECT_EXAMPLES)
 def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Tell what would be restored: sessions, subscriptions, messages that wait, retained messages."""
+    """Tell what would be restored: sessions, subscriptions, messages that wait, retained messages, queues."""
+    from millstream.app.backup import count_state
     from millstream.app.storage import read_state
     from millstream.runtime.disk_files import RealDisk
 
-    folder = _find_folder(config, set_)
-    lock = _lock(folder)
-    state = read_state(RealDisk(folder), folder).state()
-    os.close(lock)
-    counts = {
-        "sessions": len(state.sessions),
-        "subscriptions": sum(len(session.subscriptions) for session in state.sessions),
-        "deliveries": sum(len(session.deliveries) for session in state.sessions),
-        "wills": sum(session.will is not None for session in state.sessions),
-        "retained": len(state.retained),
-    }
+    folder = find_folder(config, set_, "millstream storage inspect --set data_dir=DIR")
+    with _stopped(folder):
+        state = read_state(RealDisk(folder), folder).state()
+        segments = [path.stat().st_size for path in sorted((folder / "queues").glob("*/*.segment"))]
+    counts = count_state(state) | {"segments": len(segments), "segment_bytes": sum(segments)}
     if output is Output.JSON:
         print_json(counts)
     else:
@@ -81,21 +117,37 @@ def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputO
         print_rows(rows, ("what", "count"), output)
 
 
-def _find_folder(config: Path | None, set_: list[str] | None) -> Path:
+def find_folder(config: Path | None, set_: list[str] | None, next_step: str) -> Path:
     folder = load_settings(config, list(set_ or [])).config.data_dir
     if not (folder / "log").is_dir():
-        raise CommandFailed(
-            ExitCode.USAGE,
-            f"{folder} holds no data of a broker.",
-            "millstream storage verify --set data_dir=DIR",
-        )
+        raise CommandFailed(ExitCode.USAGE, f"{folder} holds no data of a broker.", next_step)
     return folder
 
 
-def _lock(folder: Path) -> int:
-    from millstream.app.storage import StorageFault, lock
+def _survey(folder: Path) -> Survey:
+    from millstream.app.storage_survey import survey_storage
+    from millstream.commands.backup import progress_bar
+    from millstream.storage.disk import DiskFault
 
     try:
-        return lock(folder)
+        with progress_bar(is_of_files=True) as on_progress:
+            return survey_storage(folder, on_progress)
+    except DiskFault as fault:
+        raise CommandFailed(ExitCode.FAILED, f"The disk refuses to read {fault.text}.") from fault
+
+
+@contextmanager
+def _stopped(folder: Path) -> Iterator[None]:
+    """Keep brokers and checkpoints away meanwhile."""
+    from millstream.app.storage import StorageFault, lock
+    from millstream.runtime.backup_hold import hold_checkpoints
+
+    try:
+        descriptor = lock(folder)
     except StorageFault:
         raise CommandFailed(ExitCode.FAILED, f"A broker is running on {folder}; stop it first.") from None
+    try:
+        with hold_checkpoints(folder):
+            yield
+    finally:
+        os.close(descriptor)

@@ -11,10 +11,12 @@ from typer.core import TyperGroup
 
 from millstream.commands import (
     access,
+    backup,
     bench,
     completion,
     configuration,
     publish,
+    queue,
     serve,
     storage,
     subscribe,
@@ -117,4 +119,7 @@ app.add_typer(configuration.app, name="config")
 app.add_typer(users.app, name="user")
 app.add_typer(access.app, name="acl")
 app.add_typer(storage.app, name="storage")
+app.command("backup", epilog=backup.BACKUP_EXAMPLES)(backup.backup)
+app.command("restore", epilog=backup.RESTORE_EXAMPLES)(backup.restore)
+app.add_typer(queue.app, name="queue")
 app.command("completion", epilog=completion.EXAMPLES)(completion.completion)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.config.keys import ANY_NAME, KeyPath, all_keys
+from millstream.config.keys import KeyPath, all_keys, to_known
 from millstream.config.schema import Config
 
 
@@ -23,7 +23,7 @@ def difference(old: Config, new: Config) -> list[Change]:
     changes: list[Change] = []
     for path in [*before, *(path for path in after if path not in before)]:
         if before.get(path) != after.get(path):
-            is_live = _known(path) in _live_paths()
+            is_live = to_known(path) in _live_paths()
             changes.append(
                 Change(".".join(path), before.get(path), after.get(path), needs_restart=not is_live)
             )
@@ -44,10 +44,6 @@ def _flatten(values: dict[str, object], path: KeyPath) -> dict[KeyPath, object]:
         else:
             flat[inner] = value
     return flat
-
-
-def _known(path: KeyPath) -> KeyPath:
-    return ("accounts", ANY_NAME, *path[2:]) if path[0] == "accounts" else path
 
 
 def _live_paths() -> set[KeyPath]:

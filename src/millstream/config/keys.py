@@ -13,10 +13,12 @@ from typing import Final, Literal
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from millstream.config.schema import Account, Config
+from millstream.config.named import Account, QueueSettings
+from millstream.config.schema import Config
 from millstream.config.section import facts_of
 
 ANY_NAME: Final = "<name>"
+NAMED: Final[dict[str, type[BaseModel]]] = {"accounts": Account, "queues": QueueSettings}  # once per name
 ENVIRONMENT_PREFIX: Final = "MILLSTREAM_"
 
 KeyPath = tuple[str, ...]
@@ -24,7 +26,7 @@ KeyPath = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Key:
-    """One key of the schema. `accounts.<name>.…` stands for the keys of every account."""
+    """One key of the schema. `accounts.<name>.…` and `queues.<name>.…` stand for every account and queue."""
 
     path: KeyPath
     text: str
@@ -43,6 +45,11 @@ class Key:
         return ENVIRONMENT_PREFIX + "__".join(self.path).upper()
 
 
+def to_known(path: KeyPath) -> KeyPath:
+    """The path of the key in the schema: a chosen name stands for any."""
+    return (path[0], ANY_NAME, *path[2:]) if path and path[0] in NAMED and len(path) > 2 else path
+
+
 @cache
 def all_keys() -> tuple[Key, ...]:
     return tuple(_keys_of(Config, ()))
@@ -58,13 +65,13 @@ def section_of(path: KeyPath) -> type[BaseModel] | None:
     """The section class at `path`, None if there is a plain key or nothing at all."""
     section: type[BaseModel] = Config
     for index, part in enumerate(path):
-        if path[0] == "accounts" and index == 1:
-            section = Account
+        if path[0] in NAMED and index == 1:
+            section = NAMED[path[0]]
             continue
         field = section.model_fields.get(part)
         if field is None:
             return None
-        if path[:1] == ("accounts",) and index == 0:
+        if path[0] in NAMED and index == 0:
             if len(path) == 1:
                 return None
             continue
@@ -101,8 +108,8 @@ def _keys_of(section: type[BaseModel], path: KeyPath) -> list[Key]:
     nested: list[Key] = []
     for name, field in section.model_fields.items():
         inner = field.annotation
-        if name == "accounts" and not path:
-            nested += _keys_of(Account, ("accounts", ANY_NAME))
+        if name in NAMED and not path:
+            nested += _keys_of(NAMED[name], (name, ANY_NAME))
         elif isinstance(inner, type) and issubclass(inner, BaseModel):
             nested += _keys_of(inner, (*path, name))
         else:
@@ -114,8 +121,8 @@ def _sections_of(section: type[BaseModel], path: KeyPath) -> list[tuple[str, str
     texts: list[tuple[str, str]] = []
     for name, field in section.model_fields.items():
         inner = field.annotation
-        if name == "accounts" and not path:
-            texts.append((f"accounts.{ANY_NAME}", field.description or ""))
+        if name in NAMED and not path:
+            texts.append((f"{name}.{ANY_NAME}", field.description or ""))
         elif isinstance(inner, type) and issubclass(inner, BaseModel):
             texts.append((".".join((*path, name)), field.description or ""))
             texts += _sections_of(inner, (*path, name))

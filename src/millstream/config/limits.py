@@ -54,6 +54,7 @@ def to_limits(config: Config) -> Limits:
         max_ack_pending=mqtt.max_ack_pending,
         route_cache_max=broker.route_cache_size,
         sys_interval_s=broker.sys_interval,
+        queue_auto_create=broker.queue_auto_create,
         connection_rate=rates.connection.rate if rates.enabled else 0.0,
         connection_burst=rates.connection.burst,
         message_rate=rates.message.rate if rates.enabled else 0.0,

@@ -20,7 +20,17 @@ from millstream.config.documents import Document, read_document
 from millstream.config.environment import read_environment
 from millstream.config.faults import ConfigFault, Fault, Origin, show_value
 from millstream.config.input_files import find_file_fault
-from millstream.config.keys import ANY_NAME, Key, KeyPath, all_keys, nearest, nearest_key, section_of
+from millstream.config.keys import (
+    ANY_NAME,
+    NAMED,
+    Key,
+    KeyPath,
+    all_keys,
+    nearest,
+    nearest_key,
+    section_of,
+    to_known,
+)
 from millstream.config.rules import find_broken_rules
 from millstream.config.schema import Config
 
@@ -48,7 +58,7 @@ class _Layers:
     def _add_mapping(self, document: Document, values: Mapping[str, object], path: KeyPath) -> None:
         for name, value in values.items():
             inner = (*path, name)
-            is_section = inner == ("accounts",) or section_of(inner) is not None
+            is_section = (len(inner) == 1 and inner[0] in NAMED) or section_of(inner) is not None
             if is_section and (value is None or isinstance(value, dict)):
                 self.section_at(inner)  # `mqtt:` with nothing below it is an empty section
                 self._add_mapping(document, value or {}, inner)
@@ -125,8 +135,7 @@ def config_of(values: Mapping[str, object]) -> Config:
 
 
 def _find_key(path: KeyPath) -> Key | None:
-    known = ("accounts", ANY_NAME, *path[2:]) if path[:1] == ("accounts",) and len(path) == 3 else path
-    return next((key for key in all_keys() if key.path == known), None)
+    return next((key for key in all_keys() if key.path == to_known(path)), None)
 
 
 def _from_text(path: KeyPath, text: str) -> object:
@@ -150,7 +159,7 @@ def _add_override(layers: _Layers, override: str) -> None:
         )
     elif _find_key(path) is not None and ANY_NAME not in path:
         layers.put(path, _from_text(path, text), origin)
-    elif section_of(path) is not None or path == ("accounts",):
+    elif section_of(path) is not None or (len(path) == 1 and path[0] in NAMED):
         layers.faults.append(Fault(origin, name, None, "is a section; name one of the keys in it"))
     else:
         suggestion = nearest_key(path)

@@ -221,6 +221,10 @@ def starting_file() -> str:
         "# Isolated topic spaces. The account `default` always exists.",
         "#accounts:",
         "#  plant: {}",
+        "",
+        "# Queues that are there from the start.",
+        "#queues:",
+        "#  orders: {kind: work, max_deliveries: 3}",
     ]
     return "\n".join(lines) + "\n"
 

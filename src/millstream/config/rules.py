@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from millstream.config.keys import KeyPath
 from millstream.config.listeners import Listener, is_loopback, is_protected, listeners_of
 from millstream.config.schema import DEFAULT_ACCOUNT, Config
+from millstream.model.errors import Refused
+from millstream.queues.definition import check_name, make_definition
 
 ACCOUNT_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 ORIGIN: Final = re.compile(r"\*|\*\.[^/\s:*]+|[a-z][a-z0-9+.-]*://[^/\s*]+", re.IGNORECASE)
@@ -26,6 +28,7 @@ def find_broken_rules(config: Config) -> list[Broken]:
         *_broken_tls(config),
         *_broken_tokens(config),
         *_broken_accounts(config),
+        *_broken_queues(config),
         *_broken_sessions(config),
         *_unprotected_listeners(config),
     ]
@@ -117,6 +120,15 @@ def _broken_accounts(config: Config) -> Iterator[Broken]:
     account = config.auth.anonymous_account
     if account != DEFAULT_ACCOUNT and account not in config.accounts:
         yield ("auth", "anonymous_account"), f"names an account that is not under accounts: {account}"
+
+
+def _broken_queues(config: Config) -> Iterator[Broken]:
+    for name, settings in config.queues.items():
+        try:
+            check_name(name)
+            make_definition(settings.model_dump() | {"bindings": list(settings.bindings)})
+        except Refused as refused:
+            yield ("queues", name), f"cannot be made: {refused.text}"
 
 
 def _broken_sessions(config: Config) -> Iterator[Broken]:

@@ -11,10 +11,13 @@ from typing import Final
 
 from pydantic import Field
 
+from millstream.config.control import Control
+from millstream.config.named import Account, QueueSettings
 from millstream.config.section import Section, setting
 from millstream.config.storage import Storage
 from millstream.config.values import (
     Algorithm,
+    AutoCreate,
     FilePath,
     FractionalSeconds,
     LogFormat,
@@ -242,6 +245,10 @@ class Broker(Section):
         minimum=0,
         maximum=1024 * GIB,
     )
+    queue_auto_create: AutoCreate = setting(
+        _DEFAULTS.queue_auto_create,
+        "The kind of queue that the first publish or subscription to `$queue/<name>` makes; `off` for none.",
+    )
     async_fan_out: Switch = setting(
         _DEFAULTS.async_fan_out,
         "Answer a QoS 2 publisher before its message has been handed to all subscribers.",
@@ -442,16 +449,6 @@ class Auth(Section):
     jwt: Jwt = Field(default=Jwt(), description="Tokens instead of passwords.")
 
 
-class Account(Section):
-    description: Text = setting("", "What the account is for.")
-    max_connections: Whole = setting(
-        0, "Connections of this account; 0 for no limit of its own.", minimum=0, maximum=10_000_000
-    )
-    max_ack_pending: Whole = setting(
-        0, "As `mqtt.max_ack_pending`, for this account; 0 takes that value.", minimum=0, maximum=65_535
-    )
-
-
 class Log(Section):
     level: LogLevel = setting("info", "Least important level that is written.", live=True)
     format: LogFormat = setting(
@@ -485,4 +482,9 @@ class Config(Section):
         default={},
         description="Isolated topic spaces by name. The account `default` always exists.",
     )
+    queues: dict[str, QueueSettings] = Field(
+        default={},
+        description="Queues that are there from the start, by name; those of the account `default`.",
+    )
+    control: Control = Field(default=Control(), description="How commands reach a running broker.")
     log: Log = Field(default=Log(), description="What is logged and how.")

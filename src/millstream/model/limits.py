@@ -65,6 +65,9 @@ class Limits:
     route_cache_max: int = 200_000  # topics remembered per account
     sys_interval_s: int = 10  # refresh of $SYS; 0 turns it off
 
+    # --- queues
+    queue_auto_create: str = "work"  # kind of a queue that the first use of its name makes; off: none is
+
     # --- rates (tokens per second and burst); 0 turns a limit off
     connection_rate: float = 0.0  # new connections per address
     connection_burst: int = 100

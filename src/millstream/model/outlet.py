@@ -7,6 +7,7 @@ from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
+from millstream.model.errors import Reason
 from millstream.model.message import Message
 
 
@@ -40,6 +41,14 @@ class Outlet(ABC):
     @abstractmethod
     def may_receive(self, topic: bytes) -> bool:
         """Whether its owner is allowed to see this topic; asked once per route, not per message."""
+
+    def is_storing(self) -> bool:
+        """Whether it keeps messages for later: then it takes part in the confirm and may refuse."""
+        return False
+
+    def find_refusal(self, message: Message) -> Reason:
+        """SUCCESS, or why it cannot take this message now. Asked of storing outlets before anybody gets it."""
+        return Reason.SUCCESS
 
 
 @final

@@ -11,6 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from millstream.model.errors import Reason
 from millstream.model.outlet import Outlet, Target
 from millstream.model.topic import has_wildcard
 from millstream.routing.shares import Share
@@ -31,6 +32,9 @@ class Route:
         self.shares: list[Share] | None = None
         # the one target when there is nothing else to think about: runs of many topics can then be joined
         self.single: Target | None = None
+        self.is_stored = False  # some target keeps what it gets
+        self.settles = False  # publishing there answers a delivery of a queue
+        self.refusal = Reason.SUCCESS  # why nothing can be published there
 
 
 @final
@@ -95,6 +99,9 @@ class Router:
             route.shares = [Share(members, topic, self._turn) for members in found.groups]
         elif len(route.targets) == 1 and not route.targets[0].has_no_local:
             route.single = route.targets[0]
+        for target in route.targets:
+            if target.outlet.is_storing():
+                route.is_stored = True
         self._routes[topic] = route
         return route
 

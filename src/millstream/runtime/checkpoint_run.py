@@ -6,46 +6,83 @@ A process of its own: folding is work for a processor, and the broker's loop mus
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
+from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage.checkpoint import Checkpoint
+from millstream.storage.checkpoint import Checkpoint, Table
 from millstream.storage.disk import Disk, DiskFault, Failpoints
+from millstream.storage.facts import FactFault
 from millstream.storage.log_files import FOLDER, file_number
-from millstream.storage.log_recovery import log_names, read_file
+from millstream.storage.log_recovery import Damage, log_names, read_file
+from millstream.storage.recovery import copy_aside, find_gap
+from millstream.storage.segment_writer import SegmentWriter
+
+SEGMENT_SIZE: Final = 64 * 1024 * 1024
 
 
-def run(disk: Disk, table: LmdbTable, last_file: int, failpoints: Failpoints) -> int:
-    """Fold and remove; how many files went."""
-    checkpoint = Checkpoint(table)
+def run(
+    disk: Disk,
+    table: Table,
+    last_file: int,
+    failpoints: Failpoints,
+    segment_size: int = SEGMENT_SIZE,
+    on_damage: Callable[[Damage], None] | None = None,
+) -> int:
+    """Fold and remove; how many files went. A damaged one is kept in quarantine."""
+    segments = SegmentWriter(disk, failpoints, segment_size)
+    checkpoint = Checkpoint(table, segments)
     names = [name for name in log_names(disk) if file_number(name) <= last_file]
     for name in names:
         number = file_number(name)
         if number > checkpoint.file:
-            for record in read_file(disk, name, False).records:
+            recovered = read_file(disk, name, False)
+            gap = find_gap(recovered, checkpoint.last_sequence)
+            if recovered.damage:
+                copy_aside(disk, name, failpoints)
+            if on_damage is not None:
+                for damage in recovered.damage if gap is None else [*recovered.damage, gap]:
+                    on_damage(damage)
+            for record in recovered.records:
                 checkpoint.apply(record)
             failpoints.hit("checkpoint.before_commit")
             checkpoint.finish(number)
             failpoints.hit("checkpoint.after_commit")
+            checkpoint.drop_segments()
+            failpoints.hit("checkpoint.after_drop")
         disk.remove(name)
         failpoints.hit("checkpoint.after_remove")
     disk.sync_folder(FOLDER)
     failpoints.hit("checkpoint.after_folder_sync")
+    if on_damage is not None:
+        for damage in segments.damage:
+            on_damage(damage)
     return len(names)
+
+
+def tell(damage: Damage) -> None:
+    """The broker puts every line into its log."""
+    sys.stderr.write(f"{damage.sentence()}\n")
 
 
 def main() -> int:
     folder, last_file = Path(sys.argv[1]), int(sys.argv[2])
     try:
-        table = LmdbTable(folder / "state")
-        try:
-            run(RealDisk(folder), table, last_file, find_failpoints())
-        finally:
-            table.close()
+        with hold_checkpoints(folder):
+            table = LmdbTable(folder / "state")
+            try:
+                run(RealDisk(folder), table, last_file, find_failpoints(), SEGMENT_SIZE, tell)
+            finally:
+                table.close()
     except DiskFault as fault:
         sys.stderr.write(f"the checkpoint failed: {fault.text}\n")
+        return 1
+    except FactFault as fault:
+        sys.stderr.write(f"the checkpoint failed: {fault}\n")
         return 1
     return 0
 

@@ -52,8 +52,8 @@ class RealFile(DiskFile):
     def sync(self) -> None:
         try:
             os.fdatasync(self._descriptor)
-        except OSError as error:
-            _refuse(error, self._name)
+        except OSError as error:  # never "try again": the system may have forgotten what it could not write
+            raise DiskFault(f"{self._name}: {error.strerror or error}", is_sync=True) from error
 
     def truncate(self, size: i64) -> None:
         try:
@@ -106,7 +106,12 @@ class RealDisk(Disk):
             (self._root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             _refuse(error, folder)
-        self.sync_folder(".")
+        parent = Path(folder).parent
+        while True:
+            self.sync_folder(str(parent))
+            if parent == Path("."):
+                return
+            parent = parent.parent
 
     def rename(self, old: str, new: str) -> None:
         try:
@@ -130,4 +135,11 @@ class RealDisk(Disk):
             finally:
                 os.close(descriptor)
         except OSError as error:
-            _refuse(error, folder)
+            raise DiskFault(f"{folder}: {error.strerror or error}", is_sync=True) from error
+
+    def remove_folder(self, folder: str) -> bool:
+        try:
+            (self._root / folder).rmdir()
+        except OSError:
+            return False  # not empty, or not there
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 import time
@@ -14,7 +15,7 @@ from millstream.storage.disk import DiskFault
 from millstream.storage.log import Batch, BatchWriter, Log
 from millstream.storage.log_files import LogFiles
 
-RETRY_S: Final = 0.25  # how often a full disk is looked at again
+RETRY_S: Final = 0.25  # how often a disk that took nothing is asked again
 SYNC_INTERVAL_S: Final = 1.0  # without a sync per batch, this is the window that a power cut can take
 
 
@@ -28,6 +29,7 @@ class LogThread(BatchWriter):
         self._batches: queue.SimpleQueue[tuple[Batch, Log] | None] = queue.SimpleQueue()
         self._is_closing = threading.Event()
         self._synced_s = 0.0
+        self._log: Log | None = None
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
@@ -41,28 +43,40 @@ class LogThread(BatchWriter):
         self._is_closing.set()
         self._batches.put(None)
         self._thread.join(timeout=10)
-        self._files.close()
+        with contextlib.suppress(DiskFault):  # the log has been told
+            self._files.close()
 
     def _run(self) -> None:
         while True:
             try:
                 job = self._batches.get(timeout=SYNC_INTERVAL_S)
             except queue.Empty:
-                self._files.sync()
+                self._sync()
                 continue
             if job is None:
+                self._sync()
                 return
+            self._log = job[1]
             self._write(*job)
             if time.monotonic() - self._synced_s >= SYNC_INTERVAL_S:
                 self._synced_s = time.monotonic()
-                self._files.sync()
+                self._sync()
+
+    def _sync(self) -> None:
+        """Without a sync per batch: now and then. A fault fences like any other."""
+        try:
+            self._files.sync()
+        except DiskFault as fault:
+            if self._log is not None:
+                self._answer(partial(self._log.on_failed, fault.text))
 
     def _write(self, batch: Batch, log: Log) -> None:
         while True:
             try:
                 self._files.write(batch)
             except DiskFault as fault:
-                if fault.is_full and not self._is_closing.is_set():
+                # what could not be written can be written again; what could not be synced cannot
+                if not fault.is_sync and not self._is_closing.is_set():
                     self._answer(log.on_full)
                     time.sleep(RETRY_S)
                     continue

@@ -7,7 +7,11 @@ another process.
     m <message>            uses, body           s <session>              body
     u <session> <filter>   body                 d <session> <sequence>   body
     i <session> <id>       body                 w <session>              body
-    r <account> 0 <topic>  body                 0 meta                   last sequence, file
+    r <account> 0 <topic>  body                 q <queue>                state
+    x <queue>              its segments are to be removed
+    0 meta                 last sequence, file
+
+Records of queues go to their segments instead, which are made safe before the table is.
 
 Names longer than a key may be are replaced by their digest; the body holds them whole.
 """
@@ -21,15 +25,26 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
-from millstream.storage import facts
+from millstream.storage import facts, queue_facts
 from millstream.storage.fold import PLACEHOLDER, Fold
 from millstream.storage.log_format import Record
+from millstream.storage.segment_writer import SegmentWriter
+from millstream.storage.stored_queue import QueueFold, decode_state, encode_state
 
 _KEY: Final = struct.Struct(">Q")
 _PAIR: Final = struct.Struct(">QQ")
 _USES: Final = struct.Struct("<I")
 _META: Final = struct.Struct("<QQ")
 META: Final = b"\0meta"
+_SESSION_KINDS: Final = (
+    facts.SESSION_SAVED,
+    facts.SESSION_REMOVED,
+    facts.SUBSCRIPTION_SAVED,
+    facts.SUBSCRIPTION_REMOVED,
+    facts.ID_RECEIVED,
+    facts.ID_RELEASED,
+)
+LAST_QUEUE: Final = b"\0queue"
 KEY_SIZE_MAX: Final = 400  # of the part that comes from outside; tables have a bound near 500
 
 
@@ -55,8 +70,14 @@ class Table(ABC):
 
 @final
 class Checkpoint:
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, segments: SegmentWriter) -> None:
         self._table = table
+        self._segments = segments
+        self.orphans = 0
+        self._queues = QueueFold()
+        self._appended: list[bytes] = []
+        load_queues(table, self._queues)
+        segments.resume({number: queue.next for number, queue in self._queues.queues.items()})
         self._unused: dict[int, None] = {}  # messages nobody has named yet
         self.last_sequence, self.file = read_meta(table)
 
@@ -69,6 +90,10 @@ class Checkpoint:
         if kind == facts.MESSAGE:
             self._unused[self.last_sequence] = None
             self._table.put(b"m" + _KEY.pack(self.last_sequence), _USES.pack(0) + body)
+        elif queue_facts.FIRST_KIND <= kind <= queue_facts.LAST_KIND:
+            self._queues.apply(kind, body)
+            if kind == queue_facts.RECORD_APPENDED:
+                self._appended.append(body)
         elif kind in (facts.DELIVERY_ADDED, facts.DELIVERY_ADVANCED, facts.DELIVERY_REMOVED):
             self._apply_delivery(kind, body)
         elif kind in (facts.RETAINED_SAVED, facts.RETAINED_REMOVED):
@@ -83,15 +108,57 @@ class Checkpoint:
         for message in self._unused:
             self._table.delete(b"m" + _KEY.pack(message))
         self._unused.clear()
+        self._write_segments()
+        for number in self._queues.removed:
+            self._table.delete(b"q" + _KEY.pack(number))
+            self._table.put(b"x" + _KEY.pack(number), b"")
+        for number in self._queues.changed:
+            self._table.put(b"q" + _KEY.pack(number), encode_state(self._queues.queues[number]))
+        self._table.put(LAST_QUEUE, _KEY.pack(self._queues.last_number))
         self._table.put(META, _META.pack(self.last_sequence, file))
         self._table.commit()
         self.file = file
 
+    def _knows(self, session: int) -> bool:
+        """Facts about a session that is not there can only come behind damage: its number may be another's later."""
+        if self._table.get(b"s" + _KEY.pack(session)) is not None:
+            return True
+        self.orphans += 1
+        return False
+
+    def drop_segments(self) -> None:
+        """Remove what nobody needs any more; only after `finish` has made that so."""
+        for key, _ in self._table.items(b"x"):
+            self._segments.remove(_KEY.unpack(key[1:])[0])
+            self._table.delete(key)  # made so by the next commit: removing twice does no harm
+        for number in self._queues.changed:
+            self._segments.drop_below(number, self._queues.queues[number].low_mark())
+        self._queues.removed.clear()
+        self._queues.changed.clear()
+
+    def _write_segments(self) -> None:
+        """Only what is still needed: most records of a busy queue are settled before they get here."""
+        low: dict[int, int] = {
+            number: self._queues.queues[number].low_mark() for number in self._queues.changed
+        }
+        for number in low:
+            self._segments.open(number)  # what a checkpoint that died left behind its last commit goes
+        for body in self._appended:
+            number, offset = queue_facts.record_place(body)
+            if number in low and offset >= low[number]:
+                self._segments.append(number, body)
+        self._appended.clear()
+        self._segments.finish()
+
     def _apply_session(self, kind: int, body: bytes) -> None:
+        if kind not in _SESSION_KINDS:
+            raise facts.FactFault(f"this release knows no facts of kind {kind}")
         number = facts.decode_number(body)
         key = _KEY.pack(number)
         if kind == facts.SESSION_SAVED:
             self._table.put(b"s" + key, body)
+        elif not self._knows(number):
+            return
         elif kind == facts.SESSION_REMOVED:
             self._remove_session(key)
         elif kind == facts.SUBSCRIPTION_SAVED:
@@ -100,14 +167,15 @@ class Checkpoint:
             self._table.delete(b"u" + key + to_key(facts.decode_named(body)[1]))
         elif kind == facts.ID_RECEIVED:
             self._table.put(b"i" + _PAIR.pack(*facts.decode_id(body)), body)
-        elif kind == facts.ID_RELEASED:
-            self._table.delete(b"i" + _PAIR.pack(*facts.decode_id(body)))
         else:
-            raise facts.FactFault(f"this release knows no facts of kind {kind}")
+            self._table.delete(b"i" + _PAIR.pack(*facts.decode_id(body)))
 
     def _apply_delivery(self, kind: int, body: bytes) -> None:
         if kind == facts.DELIVERY_ADDED:
             fact = facts.decode_delivery(body, PLACEHOLDER)
+            if not self._knows(fact.session) or self._table.get(b"m" + _KEY.pack(fact.message)) is None:
+                self.orphans += 1
+                return
             self._table.put(b"d" + _PAIR.pack(fact.session, int(fact.delivery.sequence)), body)
             self._use(fact.message)
             return
@@ -150,6 +218,8 @@ class Checkpoint:
             self._release(facts.decode_retained(old)[1])
 
     def _apply_will(self, kind: int, body: bytes) -> None:
+        if not self._knows(facts.decode_number(body)):
+            return
         key = b"w" + _KEY.pack(facts.decode_number(body))
         old = self._table.get(key)
         if kind == facts.WILL_SAVED:
@@ -220,4 +290,13 @@ def load_table(table: Table, fold: Fold) -> None:
     ):
         for _, body in table.items(prefix):
             fold.apply(Record(0, kind, body))
+    load_queues(table, fold.queues)
     fold.last_sequence = read_meta(table)[0]
+
+
+def load_queues(table: Table, queues: QueueFold) -> None:
+    last = table.get(LAST_QUEUE)
+    queues.last_number = 0 if last is None else _KEY.unpack(last)[0]
+    for key, state in table.items(b"q"):
+        number = _KEY.unpack(key[1:])[0]
+        queues.queues[number] = decode_state(number, state)

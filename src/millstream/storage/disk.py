@@ -12,12 +12,16 @@ from mypy_extensions import i64, mypyc_attr
 
 
 class DiskFault(Exception):
-    """The disk refused. `is_full` when room is all that is missing; then the same call may succeed later."""
+    """The disk refused. `is_full` when room is all that is missing; then the same call may succeed later.
 
-    def __init__(self, text: str, is_full: bool = False) -> None:
+    `is_sync`: what was written before may be lost although a later sync says nothing. It must never be tried again.
+    """
+
+    def __init__(self, text: str, is_full: bool = False, is_sync: bool = False) -> None:
         super().__init__(text)
         self.text = text
         self.is_full = is_full
+        self.is_sync = is_sync
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -66,6 +70,10 @@ class Disk(ABC):
 
     @abstractmethod
     def sync_folder(self, folder: str) -> None: ...
+
+    def remove_folder(self, folder: str) -> bool:
+        """Whether an empty folder went. One that stays does no harm, so a disk need not."""
+        return False
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -31,9 +31,9 @@ RETAINED_REMOVED: Final = 14
 _U32: Final = struct.Struct("<I")
 _NUMBER: Final = struct.Struct("<Q")
 _SESSION: Final = struct.Struct("<QIQ")
-_SUBSCRIPTION: Final = struct.Struct("<QBBBI")
+_SUBSCRIPTION: Final = struct.Struct("<QBBBIBH")
 _MESSAGE: Final = struct.Struct("<BBQ")
-_DELIVERY: Final = struct.Struct("<QQQBBBHB")
+_DELIVERY: Final = struct.Struct("<QQQBBBHH")
 _ADVANCE: Final = struct.Struct("<QQBH")
 _PAIR: Final = struct.Struct("<QQ")
 _ID: Final = struct.Struct("<QH")
@@ -117,14 +117,20 @@ def encode_subscription(session: int, subscription: StoredSubscription) -> bytes
         subscription.no_local,
         subscription.retain_as_published,
         subscription.identifier,
+        subscription.terms,
+        len(subscription.group),
     )
-    return head + subscription.name
+    return head + subscription.group + subscription.name
 
 
 def decode_subscription(body: bytes) -> tuple[int, StoredSubscription]:
-    session, guarantee, no_local, as_published, identifier = _SUBSCRIPTION.unpack_from(body)
-    name = body[_SUBSCRIPTION.size :]
-    return session, StoredSubscription(name, guarantee, bool(no_local), bool(as_published), identifier)
+    session, guarantee, no_local, as_published, identifier, terms, size = _SUBSCRIPTION.unpack_from(body)
+    end = _SUBSCRIPTION.size + size
+    group = body[_SUBSCRIPTION.size : end]
+    subscription = StoredSubscription(
+        body[end:], guarantee, bool(no_local), bool(as_published), identifier, group, terms
+    )
+    return session, subscription
 
 
 def encode_named(session: int, name: bytes) -> bytes:
@@ -143,10 +149,10 @@ def encode_message(message: Message, expires_wall_ns: int) -> bytes:
     return head + _pack(message.topic, message.properties, message.publisher.encode(), message.payload)
 
 
-def decode_message(body: bytes, expires_ns_of: int) -> Message:
+def decode_message(body: bytes, expires_ns_of: int, position: int = 0) -> Message:
     """`expires_ns_of` is what to add to a wall time to get a deadline of this run's clock."""
-    guarantee, retain, expires_wall_ns = _MESSAGE.unpack_from(body)
-    reader = Reader(body, _MESSAGE.size)
+    guarantee, retain, expires_wall_ns = _MESSAGE.unpack_from(body, position)
+    reader = Reader(body, position + _MESSAGE.size)
     topic, properties, publisher, payload = reader.take(), reader.take(), reader.take(), reader.take()
     expires_ns = max(1, expires_wall_ns + expires_ns_of) if expires_wall_ns else 0
     return Message(topic, payload, guarantee, bool(retain), properties, expires_ns, publisher.decode())

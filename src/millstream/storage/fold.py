@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.model.message import Message
-from millstream.storage import facts
+from millstream.storage import facts, queue_facts
 from millstream.storage.log_format import Record
 from millstream.storage.store import SessionKey, StoredSession, StoredState, StoredWill
+from millstream.storage.stored_queue import QueueFold
 
 PLACEHOLDER: Final = Message(b"", b"", 0, False, b"", 0, "")
 
@@ -35,6 +36,7 @@ class Fold:
         self._retained: dict[tuple[str, bytes], int] = {}
         self._wills: dict[int, int] = {}  # session: message
         self._delivered: dict[int, dict[int, int]] = {}  # session: sequence of a delivery: message
+        self.queues = QueueFold()
         self.last_sequence = 0
         self.orphans = 0  # facts about something the log no longer holds: only after damage
 
@@ -45,6 +47,10 @@ class Fold:
         if kind == facts.MESSAGE:
             message = facts.decode_message(body, self._to_deadline)
             self._messages[int(record.sequence)] = _Kept(message)
+        elif queue_facts.FIRST_KIND <= kind <= queue_facts.LAST_KIND:
+            queue = self.queues.apply(kind, body)
+            if queue is not None and kind == queue_facts.RECORD_APPENDED:
+                queue.tail.append((self.last_sequence, body))
         elif kind in (facts.DELIVERY_ADDED, facts.DELIVERY_ADVANCED, facts.DELIVERY_REMOVED):
             self._apply_delivery(kind, body)
         elif kind in (facts.RETAINED_SAVED, facts.RETAINED_REMOVED):
@@ -60,7 +66,9 @@ class Fold:
             for (account, _), number in self._retained.items()
             if number in self._messages
         ]
-        return StoredState(list(self._sessions.values()), retained)
+        queues = self.queues
+        sessions = list(self._sessions.values())
+        return StoredState(sessions, retained, list(queues.queues.values()), queues.last_number)
 
     def numbers(self) -> dict[tuple[str, str], int]:
         return {session.key.pair(): number for number, session in self._sessions.items()}

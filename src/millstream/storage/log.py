@@ -12,13 +12,15 @@ Invariants
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import final
+from typing import Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
 from millstream.model.outbox import Wakeup
 from millstream.storage.log_format import append_record
+
+STALL_NS: Final[i64] = 600_000_000  # publishers are told within a second
 
 
 @final
@@ -55,6 +57,8 @@ class Log:
         self.durable: i64 = next_sequence - 1  # all up to here are safe
         self.fault = ""  # why nothing more becomes durable
         self.is_full = False  # only room is missing
+        self.is_stalled = False  # the disk has taken nothing for too long
+        self._since_ns: i64 = 0  # when the batch under way was first seen by a tick
 
     def append(self, kind: int, body: bytes) -> i64:
         if self._count == 0:
@@ -81,8 +85,19 @@ class Log:
     def on_written(self, batch: Batch) -> None:
         self._is_writing = False
         self.is_full = False
+        self.is_stalled = False
+        self._since_ns = 0
         self.durable = batch.last()
         self.flush()
+
+    def on_tick(self, now_ns: i64) -> None:
+        """Notice a disk that does not answer."""
+        if not self._is_writing:
+            return
+        if self._since_ns == 0:
+            self._since_ns = now_ns
+        elif now_ns - self._since_ns >= STALL_NS:
+            self.is_stalled = True
 
     def on_full(self) -> None:
         """The batch waits for room: nothing is lost, nothing is confirmed."""

@@ -39,6 +39,7 @@ class LogFiles:
         next_number: int,
         epoch: int,
         with_sync: bool = True,
+        salt: int = 0,
     ) -> None:
         self._disk = disk
         self._failpoints = failpoints
@@ -46,11 +47,13 @@ class LogFiles:
         self._number = next_number - 1
         self._epoch = epoch
         self._with_sync = with_sync  # False: `sync` is called now and then instead
+        self._salt = salt  # chance: every file has its own, made of it and its number
         self._is_unsynced = False
         self._file: DiskFile | None = None
         self._offset = 0
         self._end = 0
-        self.sealed: list[int] = []  # files that will not be written again
+        self.sealed: list[tuple[int, int]] = []  # files that will not be written again, last sequence in each
+        self._last_sequence = 0
 
     def write(self, batch: Batch) -> None:
         """Append and sync. DiskFault with `is_full` leaves everything as it was."""
@@ -60,7 +63,12 @@ class LogFiles:
         file = self._file
         assert file is not None
         head = encode_batch_head(
-            len(batch.records), int(batch.count), self._number, int(batch.first), self._epoch
+            len(batch.records),
+            int(batch.count),
+            self._number,
+            int(batch.first),
+            self._epoch,
+            self._salt_of(self._number),
         )
         hit = self._failpoints.hit
         hit("log.before_write")
@@ -72,11 +80,15 @@ class LogFiles:
         else:
             self._is_unsynced = True
         self._offset += size
+        self._last_sequence = int(batch.last())
 
     def sync(self) -> None:
         if self._is_unsynced and self._file is not None:
             self._is_unsynced = False
             self._file.sync()
+
+    def _salt_of(self, number: int) -> int:
+        return (self._salt * (2 * number + 1)) & 0xFFFF_FFFF if self._salt else 0
 
     def current(self) -> int:
         return self._number
@@ -89,19 +101,20 @@ class LogFiles:
         file = self._disk.create(file_name(number), size)
         hit("log.after_create")
         try:
-            file.write_at(0, encode_file_header(number, self._epoch))
+            file.write_at(0, encode_file_header(number, self._epoch, self._salt_of(number)))
             hit("log.after_header")
             file.sync()
             hit("log.after_header_sync")
             self._disk.sync_folder(FOLDER)
         except DiskFault:
             file.close()
+            self._disk.remove(file_name(number))  # so that the same call may succeed later
             raise
         hit("log.after_folder_sync")
         if self._file is not None:
             self.sync()
             self._file.close()
-            self.sealed.append(self._number)
+            self.sealed.append((self._number, self._last_sequence))
         self._file = file
         self._number = number
         self._offset = FILE_HEADER_SIZE

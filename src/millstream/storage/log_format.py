@@ -1,9 +1,10 @@
 """How the write-ahead log looks on disk: files of batches, batches of records.
 
     file    header (32 bytes), then batches one behind the other, then zeros up to the reserved size
-    header  magic, version, number of the file, epoch, checksum
+    header  magic, version, number of the file, epoch, checksum of these and the salt, salt
     batch   head (40 bytes): magic, checksum of the rest of the head, size of the records, count, number of the
-            file, sequence of the first record, epoch; then the records
+            file, sequence of the first record, epoch; then the records. Its checksum is mixed with the salt of the
+            file, which nobody outside knows: a payload that looks like a batch is never taken for one.
     record  head (9 bytes): size of the body, checksum of kind and body, kind; then the body
 
 A batch is one atom: it counts only if all of it is there. Its records are checked one by one, so that damage in the
@@ -34,7 +35,8 @@ _FILE_HEADER: Final = struct.Struct("<IIQQ")
 _BATCH_HEAD: Final = struct.Struct("<IIIIQQQ")
 _BATCH_REST: Final = struct.Struct("<IIQQQ")
 _RECORD_HEAD: Final = struct.Struct("<IIB")
-_CHECKSUM: Final = struct.Struct("<I4x")
+_SALT: Final = struct.Struct("<I")
+_CHECKSUM: Final = struct.Struct("<II")
 _KIND_CHECKSUMS: Final = [value(bytes([kind])) for kind in range(256)]
 
 
@@ -58,17 +60,29 @@ class BatchHead:
         self.epoch: i64 = epoch
 
 
-def encode_file_header(number: int, epoch: int) -> bytes:
+def encode_file_header(number: int, epoch: int, salt: int = 0) -> bytes:
     head = _FILE_HEADER.pack(FILE_MAGIC, VERSION, number, epoch)
-    return head + _CHECKSUM.pack(value(head))
+    return head + _CHECKSUM.pack(value(head + _SALT.pack(salt)), salt)
+
+
+def find_salt(data: bytes, number: int, is_header_good: bool) -> int:
+    """The salt of a file; where its header is damaged, what its first batch was made with."""
+    if is_header_good:
+        salt: int = _CHECKSUM.unpack_from(data, _FILE_HEADER.size)[1]
+        return salt
+    if len(data) < FILE_HEADER_SIZE + BATCH_HEAD_SIZE:
+        return 0
+    _, checksum = struct.unpack_from("<II", data, FILE_HEADER_SIZE)
+    made_of: int = value(data[FILE_HEADER_SIZE + 8 : FILE_HEADER_SIZE + BATCH_HEAD_SIZE])
+    return int(checksum) ^ made_of
 
 
 def find_file_header_fault(data: bytes, number: int) -> str | None:
     if len(data) < FILE_HEADER_SIZE:
         return "the file is too short for its header"
     magic, version, found, _ = _FILE_HEADER.unpack_from(data)
-    (checksum,) = _CHECKSUM.unpack_from(data, _FILE_HEADER.size)
-    if magic != FILE_MAGIC or value(data[: _FILE_HEADER.size]) != checksum:
+    checksum, salt = _CHECKSUM.unpack_from(data, _FILE_HEADER.size)
+    if magic != FILE_MAGIC or value(data[: _FILE_HEADER.size] + _SALT.pack(salt)) != checksum:
         return "the header of the file is damaged"
     if version > VERSION:
         return f"the file has format {version}; this release reads up to {VERSION}"
@@ -82,19 +96,19 @@ def append_record(writer: BytesWriter, kind: int, body: bytes) -> None:
     writer.write(body)
 
 
-def encode_batch_head(size: int, count: int, number: int, first: int, epoch: int) -> bytes:
+def encode_batch_head(size: int, count: int, number: int, first: int, epoch: int, salt: int = 0) -> bytes:
     rest = _BATCH_REST.pack(size, count, number, first, epoch)
-    return struct.pack("<II", BATCH_MAGIC, value(rest)) + rest
+    return struct.pack("<II", BATCH_MAGIC, value(rest) ^ salt) + rest
 
 
-def decode_batch_head(data: bytes, position: int, number: int) -> BatchHead | None:
+def decode_batch_head(data: bytes, position: int, number: int, salt: int = 0) -> BatchHead | None:
     """The head at `position`, None if there is no whole and unharmed one of this file."""
     if position + BATCH_HEAD_SIZE > len(data):
         return None
     magic, checksum, size, count, found, first, epoch = _BATCH_HEAD.unpack_from(data, position)
     if magic != BATCH_MAGIC or found != number or size > BATCH_SIZE_MAX:
         return None
-    if value(data[position + 8 : position + BATCH_HEAD_SIZE]) != checksum:
+    if value(data[position + 8 : position + BATCH_HEAD_SIZE]) ^ salt != checksum:
         return None
     return BatchHead(size, count, number, first, epoch)
 

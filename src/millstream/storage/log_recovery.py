@@ -20,6 +20,7 @@ from millstream.storage.log_format import (
     decode_batch_head,
     decode_records,
     find_file_header_fault,
+    find_salt,
 )
 
 _MAGIC_BYTES = BATCH_MAGIC.to_bytes(4, "little")
@@ -46,8 +47,12 @@ class RecoveredFile:
         self.number = number
         self.records: list[Record] = []
         self.damage: list[Damage] = []
+        self.end = FILE_HEADER_SIZE  # behind the last batch that is whole
         self.cut_at = -1  # where a batch that was never confirmed began; -1: none
         self.is_unused = False  # made, but its header never became safe
+        self.is_newer = False  # a later release has written it: this one must not touch it
+        self.salt = 0
+        self.size = 0
 
 
 def log_names(disk: Disk) -> list[str]:
@@ -62,16 +67,18 @@ def read_file(disk: Disk, name: str, is_last: bool) -> RecoveredFile:
         data = file.read_at(0, file.size())
     finally:
         file.close()
+    recovered.size = len(data)
     fault = find_file_header_fault(data, number)
+    recovered.salt = find_salt(data, number, fault is None)
     if fault is not None:
-        if is_last and not data.strip(b"\0"):
-            recovered.is_unused = True
-        elif is_last and _find_batch(data, FILE_HEADER_SIZE, number) < 0:
+        recovered.is_newer = "format" in fault
+        if recovered.is_newer or "says it is number" in fault:
+            recovered.damage.append(Damage(name, 0, len(data), fault))
+            return recovered
+        if is_last and _find_batch(data, FILE_HEADER_SIZE, recovered) < 0:
             recovered.is_unused = True  # torn before anything was written behind it
         else:
             recovered.damage.append(Damage(name, 0, FILE_HEADER_SIZE, fault))
-            if "format" in fault:
-                return recovered
     if not recovered.is_unused:
         _read_batches(recovered, data, is_last)
     return recovered
@@ -80,27 +87,28 @@ def read_file(disk: Disk, name: str, is_last: bool) -> RecoveredFile:
 def _read_batches(recovered: RecoveredFile, data: bytes, is_last: bool) -> None:
     position = FILE_HEADER_SIZE
     while position < len(data):
-        head = decode_batch_head(data, position, recovered.number)
+        head = decode_batch_head(data, position, recovered.number, recovered.salt)
         if head is not None:
             end = position + BATCH_HEAD_SIZE + int(head.size)
             records, bad_at = decode_records(data, position + BATCH_HEAD_SIZE, head)
             if bad_at < 0:
                 recovered.records.extend(records)
-                position = end
+                position = recovered.end = end
                 continue
-            following = _find_batch(data, position + BATCH_HEAD_SIZE, recovered.number)
+            # its head is good, so is its size: what its records hold is never searched for batches
+            following = _find_batch(data, end, recovered)
             if following < 0 and is_last:
                 recovered.cut_at = position
                 return
             _keep_whole(recovered, data, position, head, records, bad_at)
-            position = end if following < 0 or following >= end else following
+            position = recovered.end = end
             continue
         if not data[position : position + BATCH_HEAD_SIZE].strip(b"\0"):
-            following = _find_batch(data, position, recovered.number)
+            following = _find_batch(data, position, recovered)
             if following < 0:
                 return  # the rest was never used
         else:
-            following = _find_batch(data, position + 1, recovered.number)
+            following = _find_batch(data, position + 1, recovered)
         if following < 0:
             if is_last:
                 recovered.cut_at = position
@@ -125,12 +133,12 @@ def _keep_whole(
     recovered.damage.append(Damage(recovered.name, bad_at, end, text))
 
 
-def _find_batch(data: bytes, position: int, number: int) -> int:
+def _find_batch(data: bytes, position: int, recovered: RecoveredFile) -> int:
     """Where the next unharmed head of this file begins, -1 if there is none."""
     while True:
         position = data.find(_MAGIC_BYTES, position)
         if position < 0:
             return -1
-        if decode_batch_head(data, position, number) is not None:
+        if decode_batch_head(data, position, recovered.number, recovered.salt) is not None:
             return position
         position += 1

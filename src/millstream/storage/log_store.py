@@ -50,9 +50,12 @@ class LogStore(Store):
 
     def refusal(self) -> Reason:
         log = self._log
-        if log.is_full or log.fault or log.unsafe_bytes() > BACKLOG_BYTES_MAX:
+        if log.is_full or log.is_stalled or log.fault or log.unsafe_bytes() > BACKLOG_BYTES_MAX:
             return Reason.UNAVAILABLE
         return Reason.SUCCESS
+
+    def on_tick(self, now_ns: i64) -> None:
+        self._log.on_tick(now_ns)
 
     def session_saved(self, key: SessionKey, principal: str, expiry_s: i64, expires_ns: i64) -> None:
         number = self._numbers.get(key.pair())
@@ -117,6 +120,9 @@ class LogStore(Store):
     def retained_removed(self, account: str, topic: bytes) -> None:
         self._last_message = None
         self._log.append(facts.RETAINED_REMOVED, facts.encode_topic(account, topic))
+
+    def queue_fact(self, kind: i64, body: bytes) -> i64:
+        return self._log.append(int(kind), body)
 
     def _number(self, key: SessionKey) -> int:
         return self._numbers[key.pair()]

@@ -1,4 +1,6 @@
-"""The store in memory: it survives a broker object, not the process. Everything is safe at once."""
+"""The store in memory: it survives a broker object, not the process. Everything is safe at once.
+
+Queues are their own memory: nothing of them is kept here."""
 
 from __future__ import annotations
 
@@ -27,13 +29,16 @@ class MemoryStore(Store):
 
     def load(self) -> StoredState:
         retained = [(account, message) for (account, _), message in self._retained.items()]
-        return StoredState(list(self._sessions.values()), retained)
+        return StoredState(list(self._sessions.values()), retained, [])
 
     def position(self) -> i64:
         return self._position
 
     def durable(self) -> i64:
         return self._position
+
+    def on_tick(self, now_ns: i64) -> None:
+        return
 
     def session_saved(self, key: SessionKey, principal: str, expiry_s: i64, expires_ns: i64) -> None:
         self._position += 1
@@ -92,3 +97,7 @@ class MemoryStore(Store):
     def retained_removed(self, account: str, topic: bytes) -> None:
         self._position += 1
         self._retained.pop((account, topic), None)
+
+    def queue_fact(self, kind: i64, body: bytes) -> i64:
+        self._position += 1
+        return self._position

@@ -9,13 +9,16 @@ Times are deadlines on the monotonic clock; a store on disk turns them into wall
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from millstream.model.delivery import Delivery
 from millstream.model.errors import Reason
 from millstream.model.message import Message
+
+if TYPE_CHECKING:
+    from millstream.storage.stored_queue import StoredQueue
 
 
 @final
@@ -48,13 +51,22 @@ class StoredSession:
 @final
 class StoredSubscription:
     def __init__(
-        self, name: bytes, guarantee: int, no_local: bool, retain_as_published: bool, identifier: int
+        self,
+        name: bytes,
+        guarantee: int,
+        no_local: bool,
+        retain_as_published: bool,
+        identifier: int,
+        group: bytes = b"",
+        terms: int = 0,
     ) -> None:
         self.name = name  # as the client wrote it, share prefix included
         self.guarantee = guarantee
         self.no_local = no_local
         self.retain_as_published = retain_as_published
         self.identifier = identifier
+        self.group = group  # of consumers, where the name itself does not say it
+        self.terms = terms  # how a consumer of a queue settles
 
 
 @final
@@ -72,9 +84,17 @@ class StoredWill:
 class StoredState:
     """What a broker starts from."""
 
-    def __init__(self, sessions: list[StoredSession], retained: list[tuple[str, Message]]) -> None:
+    def __init__(
+        self,
+        sessions: list[StoredSession],
+        retained: list[tuple[str, Message]],
+        queues: list[StoredQueue],
+        last_queue: int = 0,
+    ) -> None:
+        self.last_queue = last_queue  # the highest number a queue ever had
         self.sessions = sessions
         self.retained = retained
+        self.queues = queues
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -91,6 +111,10 @@ class Store(ABC):
     def refusal(self) -> Reason:
         """SUCCESS, or why nothing can be made durable now: a publish that needs it must be refused."""
         return Reason.SUCCESS
+
+    @abstractmethod
+    def on_tick(self, now_ns: i64) -> None:
+        """Time has passed: a store may notice that its disk does not answer."""
 
     @abstractmethod
     def session_saved(self, key: SessionKey, principal: str, expiry_s: i64, expires_ns: i64) -> None: ...
@@ -132,3 +156,7 @@ class Store(ABC):
 
     @abstractmethod
     def retained_removed(self, account: str, topic: bytes) -> None: ...
+
+    @abstractmethod
+    def queue_fact(self, kind: i64, body: bytes) -> i64:
+        """A fact about queues in the form of `queue_facts`; gives its position."""

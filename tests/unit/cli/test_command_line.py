@@ -34,6 +34,20 @@ COMMANDS = [
     ["acl", "check"],
     ["acl", "show"],
     ["acl", "import"],
+    ["queue", "list"],
+    ["queue", "show"],
+    ["queue", "create"],
+    ["queue", "update"],
+    ["queue", "delete"],
+    ["queue", "purge"],
+    ["queue", "peek"],
+    ["queue", "move"],
+    ["queue", "publish"],
+    ["queue", "consume"],
+    ["queue", "groups"],
+    ["queue", "seek"],
+    ["queue", "bind"],
+    ["queue", "unbind"],
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fakes import ManualWakeup
 
 from millstream.storage.log import Batch, BatchWriter, Log
+from millstream.storage.log_format import BatchHead, decode_records
 
 
 class SlowWriter(BatchWriter):
@@ -15,6 +16,16 @@ class SlowWriter(BatchWriter):
 
     def submit(self, batch: Batch, log: Log) -> None:
         self.batches.append(batch)
+
+    def facts(self) -> list[tuple[int, bytes]]:
+        """Sequence and body of everything that was handed over, batch by batch."""
+        found: list[tuple[int, bytes]] = []
+        for batch in self.batches:
+            head = BatchHead(len(batch.records), batch.count, 1, batch.first, 0)
+            records, bad_at = decode_records(batch.records, 0, head)
+            assert bad_at == -1
+            found += [(int(record.sequence), record.body) for record in records]
+        return found
 
 
 def test_facts_that_come_while_a_batch_is_written_share_the_next_one() -> None:
@@ -28,6 +39,45 @@ def test_facts_that_come_while_a_batch_is_written_share_the_next_one() -> None:
     assert [int(batch.count) for batch in writer.batches] == [1]
     log.on_written(writer.batches[0])
     assert [int(batch.count) for batch in writer.batches] == [1, 2]
+
+
+def test_every_fact_is_handed_over_once_in_order_under_its_own_sequence() -> None:
+    writer = SlowWriter()
+    log = Log(writer, ManualWakeup(), 5)
+    for body in (b"a", b"b", b"c"):
+        log.append(1, body)
+    log.flush()
+    log.append(1, b"d")
+    log.on_written(writer.batches[0])
+    log.append(1, b"e")
+    log.on_written(writer.batches[1])
+    assert writer.facts() == [(5, b"a"), (6, b"b"), (7, b"c"), (8, b"d"), (9, b"e")]
+    assert [int(batch.last()) for batch in writer.batches] == [7, 8, 9]
+
+
+def test_a_flush_with_nothing_gathered_writes_nothing() -> None:
+    writer = SlowWriter()
+    log = Log(writer, ManualWakeup(), 1)
+    log.flush()
+    log.append(1, b"a")
+    log.flush()
+    log.on_written(writer.batches[0])
+    log.flush()
+    assert len(writer.batches) == 1
+
+
+def test_the_bytes_that_gather_are_told_until_they_are_handed_over() -> None:
+    writer = SlowWriter()
+    log = Log(writer, ManualWakeup(), 1)
+    assert log.unsafe_bytes() == 0
+    log.append(1, bytes(100))
+    gathered = log.unsafe_bytes()
+    assert gathered > 100
+    log.append(1, bytes(100))
+    assert log.unsafe_bytes() == 2 * gathered
+    log.flush()
+    assert log.unsafe_bytes() == 0
+    assert len(writer.batches[0].records) == 2 * gathered
 
 
 def test_nothing_is_durable_before_its_batch_is_written() -> None:
@@ -63,14 +113,23 @@ def test_a_full_disk_is_told_until_the_batch_is_written() -> None:
     log.flush()
     log.on_full()
     assert log.is_full
+    assert log.durable == 0
+    log.append(1, b"b")
+    log.flush()
+    assert len(writer.batches) == 1  # the first still waits for room, and nothing may pass it
     log.on_written(writer.batches[0])
     assert not log.is_full
     assert log.durable == 1
+    assert len(writer.batches) == 2
 
 
 def test_the_loop_is_asked_once_per_batch() -> None:
     wakeup = ManualWakeup()
-    log = Log(SlowWriter(), wakeup, 1)
-    for _ in range(5):
-        log.append(1, b"a")
-    assert wakeup.requests == 1
+    writer = SlowWriter()
+    log = Log(writer, wakeup, 1)
+    for round_number in range(3):
+        for _ in range(5):
+            log.append(1, b"a")
+        assert wakeup.requests == round_number + 1
+        log.flush()
+        log.on_written(writer.batches[-1])

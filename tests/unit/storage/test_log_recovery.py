@@ -6,12 +6,19 @@ import random
 from pathlib import Path
 
 import pytest
+from google_crc32c import value
 
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import NoFailpoints
 from millstream.storage.log import Batch
 from millstream.storage.log_files import FOLDER, LogFiles, file_name
-from millstream.storage.log_format import FILE_HEADER_SIZE, append_record
+from millstream.storage.log_format import (
+    BATCH_HEAD_SIZE,
+    FILE_HEADER_SIZE,
+    RECORD_HEAD_SIZE,
+    append_record,
+    encode_batch_head,
+)
 from millstream.storage.log_recovery import RecoveredFile, read_file
 
 from librt.strings import BytesWriter  # isort: skip
@@ -40,16 +47,30 @@ class Written:
         self.facts: list[tuple[int, int, bytes]] = []
         self.path = folder / file_name(1)
         self.ends: list[tuple[int, int]] = []  # where a batch ends, how many facts there are by then
+        self.starts: list[int] = []
+        self.record_ends: list[int] = []
         end = FILE_HEADER_SIZE
         for count in (1, 5, 2, 30, 1, 12, 3):
             batch, facts = make_batch(len(self.facts) + 1, count)
             files.write(batch)
             self.facts += facts
-            end += 40 + len(batch.records)
+            self.starts.append(end)
+            end += BATCH_HEAD_SIZE
+            for _, _, body in facts:
+                end += RECORD_HEAD_SIZE + len(body)
+                self.record_ends.append(end)
             self.ends.append((end, len(self.facts)))
         files.close()
         self.used = end
         self.data = self.path.read_bytes()
+
+    def lost_to(self, at: int) -> tuple[int, int]:
+        """Which facts (first, behind the last) a damaged byte costs: from its own to the end of the batch."""
+        batch = max(index for index, start in enumerate(self.starts) if start <= at)
+        first = self.ends[batch - 1][1] if batch else 0
+        if at >= self.starts[batch] + BATCH_HEAD_SIZE:
+            first = next(index for index, end in enumerate(self.record_ends) if at < end)
+        return first, self.ends[batch][1]
 
     def read(self, data: bytes, is_last: bool = True) -> RecoveredFile:
         self.path.write_bytes(data)
@@ -75,9 +96,11 @@ def test_what_was_written_is_read_back(written: Written) -> None:
 def test_wherever_the_last_file_ends_the_whole_batches_before_it_come_back(written: Written) -> None:
     for length in range(FILE_HEADER_SIZE, written.used):
         found = written.read(written.data[:length])
-        whole = max((count for end, count in written.ends if end <= length), default=0)
+        ends = [(FILE_HEADER_SIZE, 0), *written.ends]
+        end, whole = max(one for one in ends if one[0] <= length)
         assert as_facts(found) == written.facts[:whole], length
         assert not found.damage
+        assert found.cut_at == (-1 if end == length else end), length
 
 
 def test_zeros_after_a_torn_write_change_nothing(written: Written) -> None:
@@ -87,39 +110,106 @@ def test_zeros_after_a_torn_write_change_nothing(written: Written) -> None:
         assert as_facts(found) == written.facts[: written.ends[-2][1]] or torn == written.data
 
 
-def test_a_flipped_bit_is_found_and_no_wrong_fact_comes_out(written: Written) -> None:
+def test_a_flipped_bit_costs_what_it_must_and_no_wrong_fact_comes_out(written: Written) -> None:
     chance = random.Random(7)
-    true_facts = set(written.facts)
-    last_batch_at = written.ends[-2][0]
+    last_batch_at = written.starts[-1]
     for _ in range(FLIPS):
         at = chance.randrange(written.used)
         data = bytearray(written.data)
         data[at] ^= 1 << chance.randrange(8)
         found = written.read(bytes(data))
-        assert set(as_facts(found)) <= true_facts
-        lost = len(true_facts) - len(found.records)
-        if at < FILE_HEADER_SIZE - 4:  # the last four are padding
-            assert found.damage
-        elif FILE_HEADER_SIZE <= at < last_batch_at:
-            assert lost > 0
-            assert found.damage
-            assert all(damage.start <= at < damage.end for damage in found.damage)
-        elif at >= last_batch_at:
+        if at < FILE_HEADER_SIZE:
+            assert as_facts(found) == written.facts
+            assert len(found.damage) == 1
+        elif at < last_batch_at:
+            first, behind = written.lost_to(at)
+            assert as_facts(found) == written.facts[:first] + written.facts[behind:]
+            assert len(found.damage) == 1
+            assert found.damage[0].start <= at < found.damage[0].end
+            assert found.cut_at == -1
+        else:
+            assert as_facts(found) == written.facts[: written.ends[-2][1]]
             assert found.cut_at == last_batch_at
+
+
+def test_the_facts_that_are_left_out_are_named(written: Written) -> None:
+    data = bytearray(written.data)
+    data[written.record_ends[10] - 1] ^= 1
+    damage = written.read(bytes(data)).damage[0]
+    assert damage.start == written.record_ends[9]
+    assert "the facts 11 to 38 cannot be trusted" in damage.sentence()  # the fourth batch goes from 9 to 38
 
 
 def test_a_torn_end_in_a_file_that_was_left_behind_is_damage(written: Written) -> None:
     found = written.read(written.data[: written.used - 1], is_last=False)
-    assert found.damage
+    assert found.cut_at == -1
+    assert as_facts(found) == written.facts[:-1]
     assert "cannot be trusted" in found.damage[0].sentence()
 
 
-def test_a_newer_format_is_not_read(written: Written) -> None:
+def test_a_lost_head_at_the_end_of_a_file_that_was_left_behind_is_damage(written: Written) -> None:
     data = bytearray(written.data)
-    data[4] = 9
-    found = written.read(bytes(data))
-    assert found.damage
-    assert not set(as_facts(found)) - set(written.facts)
+    data[written.starts[-1]] ^= 1
+    found = written.read(bytes(data), is_last=False)
+    assert found.cut_at == -1
+    assert as_facts(found) == written.facts[: written.ends[-2][1]]
+    assert [damage.start for damage in found.damage] == [written.starts[-1]]
+
+
+def test_a_batch_that_never_reached_the_disk_is_damage_when_others_stand_behind_it(written: Written) -> None:
+    start, end = written.starts[2], written.starts[3]
+    data = written.data[:start] + bytes(end - start) + written.data[end:]
+    found = written.read(data)
+    assert as_facts(found) == written.facts[: written.ends[1][1]] + written.facts[written.ends[2][1] :]
+    assert [(damage.start, damage.end) for damage in found.damage] == [(start, end)]
+
+
+def test_what_an_older_file_left_in_reused_blocks_is_not_read(written: Written) -> None:
+    batch, _ = make_batch(len(written.facts) + 1, 4)
+    old = encode_batch_head(len(batch.records), 4, 7, len(written.facts) + 1, 0) + batch.records
+    found = written.read(written.data[: written.used] + old)
+    assert as_facts(found) == written.facts
+    assert not found.damage
+
+
+def test_a_batch_with_fewer_records_than_bytes_is_not_whole(written: Written) -> None:
+    batch, _ = make_batch(len(written.facts) + 1, 4)
+    head = encode_batch_head(len(batch.records) + 5, 4, 1, len(written.facts) + 1, 0)
+    found = written.read(written.data[: written.used] + head + batch.records + bytes(5))
+    assert as_facts(found) == written.facts
+    assert found.cut_at == written.used
+
+
+def test_a_newer_format_is_not_read(written: Written) -> None:
+    head = written.data[:4] + (9).to_bytes(4, "little") + written.data[8:24]
+    header = head + value(head + bytes(4)).to_bytes(4, "little") + bytes(4)
+    found = written.read(header + written.data[FILE_HEADER_SIZE:])
+    assert "the file has format 9" in found.damage[0].sentence()
+    assert as_facts(found) == []
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_file_under_the_number_of_another_is_damage(written: Written, is_last: bool) -> None:
+    written.path.with_name(Path(file_name(2)).name).write_bytes(written.data)
+    found = read_file(written.disk, file_name(2), is_last)
+    assert not found.is_unused
+    assert "the file says it is number 1" in found.damage[0].sentence()
+    assert as_facts(found) == []
+
+
+def test_a_torn_header_with_nothing_behind_it_was_never_used(written: Written) -> None:
+    torn = written.data[:10] + bytes(FILE_SIZE - 10)
+    assert written.read(torn).is_unused
+    left_behind = written.read(torn, is_last=False)
+    assert not left_behind.is_unused
+    assert left_behind.damage
+
+
+def test_a_lost_header_with_batches_behind_it_is_damage_and_they_are_read(written: Written) -> None:
+    found = written.read(bytes(FILE_HEADER_SIZE) + written.data[FILE_HEADER_SIZE:])
+    assert not found.is_unused
+    assert [(damage.start, damage.end) for damage in found.damage] == [(0, FILE_HEADER_SIZE)]
+    assert as_facts(found) == written.facts
 
 
 def test_a_file_that_was_never_used_is_no_damage(written: Written) -> None:

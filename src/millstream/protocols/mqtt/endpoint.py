@@ -240,6 +240,7 @@ class MqttEndpoint(Outgoing):
         self._subscribe_bucket = make_subscribe_bucket(self._context)
         self.session = session
         self.handshake = None
+        self.carries_properties = self.machine.version == 5
         self.machine.accept(connack, keep_alive_s, session.expiry_s != 0, now_ns)
         self.link.on_authenticated()
         session.attach(self, window_of(packet, session.account))
@@ -322,7 +323,7 @@ class MqttEndpoint(Outgoing):
             session.principal, session.key.client_id, topic
         ):
             return None
-        return account.router.find_route(topic)
+        return account.find_route(topic)
 
     def _on_no_route(self, topic: bytes, count: i64) -> None:
         """Not a topic: the connection ends. Not allowed: counted and said."""
@@ -348,11 +349,15 @@ class MqttEndpoint(Outgoing):
         account.counters.messages_received += event.count
         if self._bucket is not None:
             self._charge(event.count)
+        now_ns = context.broker.clock.now_ns
+        run = FrameRun(event.buffer, event.start, event.end, event.count, self.machine.version, now_ns)
+        if route.settles:
+            for message in run.messages():
+                account.queues.settle(message.topic, message, session.key.client_id)
+            return
         if not route.targets and route.shares is None:
             account.counters.dropped_no_receiver += event.count
             return
-        now_ns = context.broker.clock.now_ns
-        run = FrameRun(event.buffer, event.start, event.end, event.count, self.machine.version, now_ns)
         context.broker.publishing.publish_run(account, route, run, session)
 
     def _on_publish(self, event: PublishReceived) -> None:
@@ -375,11 +380,14 @@ class MqttEndpoint(Outgoing):
                 self.answer(PUBACK if qos == 1 else PUBREC, packet_id, code.NOT_AUTHORIZED)
             return
         message = to_message(event, session.key.client_id, context.broker.clock.now_ns)
-        reason = context.broker.publishing.publish(account, route, message, session)
+        if route.settles:
+            reason = account.queues.settle(message.topic, message, session.key.client_id)
+        else:
+            reason = context.broker.publishing.publish(account, route, message, session)
         if qos == 0:
             return
         answer = REASON_CODES[reason] if reason else 0
-        if reason is Reason.UNAVAILABLE:
+        if reason is Reason.UNAVAILABLE or (route.is_stored and answer >= 0x80):
             if self.machine.version < 5:  # it has no word for "not now", and must not be told it is safe
                 self.end(Ending.UNAVAILABLE)
                 return

@@ -42,7 +42,7 @@ ENDING_CODES: Final[dict[Ending, int]] = {
     Ending.SHUTTING_DOWN: code.SERVER_SHUTTING_DOWN,
     Ending.TOO_SLOW: code.QUOTA_EXCEEDED,
     Ending.ADMINISTRATIVE: code.ADMINISTRATIVE_ACTION,
-    Ending.UNAVAILABLE: code.IMPLEMENTATION_SPECIFIC_ERROR,
+    Ending.UNAVAILABLE: code.SERVER_BUSY,
 }
 
 ENDING_TEXTS: Final[dict[Ending, str]] = {

@@ -56,16 +56,17 @@ class Outgoing(Endpoint):
     def answer(self, kind: i64, packet_id: i64, reason: i64) -> None:
         """Answer a publish or a release once everything it caused is durable."""
         store = self._context.broker.store
-        if self._confirms is None and store.durable() >= store.position():
+        # a refusal rests on nothing; but answers keep the order of their publishes [MQTT-4.6.0-2]
+        if self._confirms is None and (reason >= 0x80 or store.durable() >= store.position()):
             self._send_answer(kind, packet_id, reason)
         else:
             self._wait(self._encode_answer(kind, packet_id, reason), [])
 
-    def confirm(self, packet: Packet, replays: list[Replay]) -> None:
-        """The same for any other packet; retained messages follow it."""
+    def confirm(self, packet: Packet, replays: list[Replay], is_stored: bool) -> None:
+        """The same for any other packet; retained messages follow it. `is_stored`: it promises to last."""
         store = self._context.broker.store
         data = self.machine.outbound.encode(packet)
-        if self._confirms is None and store.durable() >= store.position():
+        if self._confirms is None and (not is_stored or store.durable() >= store.position()):
             self._send_confirm(Confirm(0, data, replays))
         else:
             self._wait(data, replays)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.broker.queue_access import is_queue_topic
 from millstream.broker.session import Session
 from millstream.model.errors import Refused
 from millstream.model.topic import find_filter_fault, split_share
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.mapping import REASON_CODES
+from millstream.protocols.mqtt.queueing import make_wish
 from millstream.protocols.mqtt.replay import Replay
 from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.packets import SubAck, Subscribe, SubscribeEntry, UnsubAck, Unsubscribe
+from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.routing.subscription import Subscription
 from millstream.security.rate import Bucket
 
@@ -37,10 +40,11 @@ def subscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Subscribe) -
             text = "a shared subscription cannot be no-local"
             endpoint.handle(endpoint.machine.end(code.PROTOCOL_ERROR, text, None))
             return
-        reasons.append(_subscribe_one(endpoint, context, session, entry, identifier, replays))
+        reasons.append(_subscribe_one(endpoint, context, session, entry, identifier, properties, replays))
     if endpoint.machine.version < 5:
         reasons = [reason if reason < 0x80 else 0x80 for reason in reasons]
-    endpoint.confirm(SubAck(packet.packet_id, reasons), replays)
+    is_stored = session.expiry_s != 0 or any(is_queue_topic(entry.filter) for entry in packet.entries)
+    endpoint.confirm(SubAck(packet.packet_id, reasons), replays, is_stored)
 
 
 def _subscribe_one(
@@ -49,6 +53,7 @@ def _subscribe_one(
     session: Session,
     entry: SubscribeEntry,
     identifier: int,
+    properties: Properties | None,
     replays: list[Replay],
 ) -> int:
     """The reason code for one filter; what is retained for it is added to `replays`."""
@@ -69,10 +74,17 @@ def _subscribe_one(
     guarantee = min(entry.qos, limits.guarantee_max)
     if guarantee == 2 and limits.downgrade_qos2_subscribe:
         guarantee = 1
+    is_queue = is_queue_topic(filter)
+    if is_queue and guarantee == 2:
+        guarantee = 1  # a queue settles what it hands out; exactly once is its group's business
     subscription = Subscription(
         session, filter, group, guarantee, entry.no_local, entry.retain_as_published, identifier
     )
     try:
+        if is_queue:
+            wish = make_wish(endpoint.machine.version, session, group, guarantee, identifier, properties)
+            broker.consume(session, subscription, wish)
+            return guarantee
         existed = broker.subscribe(session, subscription)
     except Refused as refused:
         return REASON_CODES[refused.reason]
@@ -102,7 +114,7 @@ def unsubscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Unsubscrib
             reasons.append(code.SUCCESS)
         else:
             reasons.append(code.NO_SUBSCRIPTION_EXISTED)
-    endpoint.confirm(UnsubAck(packet.packet_id, reasons), [])
+    endpoint.confirm(UnsubAck(packet.packet_id, reasons), [], session.expiry_s != 0)
 
 
 def make_subscribe_bucket(context: MqttContext) -> Bucket | None:

@@ -12,3 +12,7 @@ class Clock:
     def __init__(self) -> None:
         self.now_ns: i64 = 0  # monotonic
         self.wall_s: i64 = 0  # only for token expiry and $SYS
+        self.wall_offset_ns: i64 = 0  # deadline of this run's clock + it = wall time
+
+    def wall_ns(self) -> i64:
+        return self.now_ns + self.wall_offset_ns

@@ -1,0 +1,53 @@
+"""Reads one queue job as JSON from standard input, runs it pinned to its core, prints one line of JSON."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+
+from benchmarks.load import queue_load
+from benchmarks.load.disk_floor import measure_floors
+from benchmarks.load.frames import FrameFault
+from benchmarks.load.job import Result
+from benchmarks.load.queue_job import QueueJob
+from benchmarks.load.queue_load import QueueLoad
+
+
+def run_job(job: QueueJob) -> Result:
+    if job.kind == "floor":
+        return measure_floors(job)
+    load = QueueLoad(job)
+    if job.kind == "publish":
+        return load.publish()
+    if job.kind == "consume":
+        return load.consume()
+    if job.kind == "session":
+        return load.serve_session()
+    if job.kind == "fill":
+        return load.fill()
+    if job.kind == "first":
+        return load.wait_first()
+    if job.kind == "grow":
+        return load.grow()
+    raise FrameFault(f"no kind of queue load is called {job.kind}")
+
+
+def main() -> int:
+    job = QueueJob(sys.stdin.read())
+    if job.core >= 0:
+        os.sched_setaffinity(0, {job.core})
+    gc.disable()
+    try:
+        answer = json.loads(run_job(job).to_json())
+    except (FrameFault, OSError) as fault:
+        print(json.dumps({"fault": f"{fault}" or type(fault).__name__}))
+        return 1
+    answer["is_compiled"] = not str(queue_load.__file__).endswith(".py")
+    print(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

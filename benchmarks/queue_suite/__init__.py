@@ -1,0 +1,1 @@
+"""`./dev bench queues`: durable publishing, consuming, replay, restart and memory, beside JetStream and RabbitMQ."""

@@ -1,0 +1,83 @@
+"""`python -m crash.run --kills 200`: kill the broker under load, again and again, and see whether it kept its word.
+
+Exit 1 when a promise was broken; the seed and the data directory are named then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from pathlib import Path
+
+from crash.campaign import Campaign, Result
+from crash.journal import PATHS
+from millstream.build_kind import build_name
+
+COLUMNS = ("confirmed", "delivered", "lost", "duplicated", "reordered", "redelivered")
+
+
+def make_table(result: Result) -> list[str]:
+    lines = [f"{'path':8} {'kills':>7} " + " ".join(f"{name:>11}" for name in COLUMNS)]
+    for path, verdict in result.verdicts.items():
+        numbers = " ".join(f"{getattr(verdict, name):11,}" for name in COLUMNS)
+        lines.append(f"{path:8} {result.kills:7,} {numbers}")
+    return lines
+
+
+def make_report(result: Result) -> dict[str, object]:
+    starts = sorted(result.start_s)
+    return {
+        "build": build_name(),
+        "seed": result.seed,
+        "kills": result.kills,
+        "cut_clients": result.cuts,
+        "refused_publishes": result.refused,
+        "start_s_median": round(starts[len(starts) // 2], 3) if starts else None,
+        "start_s_max": round(starts[-1], 3) if starts else None,
+        "paths": {
+            path: {name: getattr(verdict, name) for name in COLUMNS}
+            for path, verdict in result.verdicts.items()
+        },
+        "faults": result.faults,
+    }
+
+
+def to_paths(text: str) -> tuple[str, ...]:
+    paths = tuple(text.split(","))
+    for path in paths:
+        if path not in PATHS:
+            raise argparse.ArgumentTypeError(f"{path!r} is none of {', '.join(PATHS)}")
+    return paths
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m crash.run", description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument(
+        "--seed", type=int, default=random.randrange(1 << 31), help="of what is left to chance"
+    )
+    parser.add_argument("--paths", type=to_paths, default=PATHS, help=f"some of {','.join(PATHS)}")
+    parser.add_argument("--module", default="millstream", help="the broker to start; crash.hasty has a bug")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="setting of the broker"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
+    options = parser.parse_args(arguments)
+    result = Campaign(options.paths, options.kills, options.seed, options.module, tuple(options.set)).run()
+    for line in make_table(result):
+        print(line)
+    if options.json is not None:
+        options.json.write_text(json.dumps(make_report(result), indent=2) + "\n", encoding="utf-8")
+    for fault in result.faults:
+        print(f"BROKEN {fault}")
+    if result.faults:
+        print(f"seed {result.seed}; the data directory and the logs are in {result.folder}")
+        return 1
+    print(f"every promise was kept (seed {result.seed}, {build_name()} build)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""A broker's storage on a simulated disk: started, told facts, stopped at any moment, started again."""
+
+from __future__ import annotations
+
+from millstream.model.outbox import Wakeup
+from millstream.runtime.checkpoint_run import run as run_checkpoint
+from millstream.storage.disk import DiskFault, Failpoints
+from millstream.storage.log import Batch, BatchWriter, Log
+from millstream.storage.log_files import FOLDER, LogFiles
+from millstream.storage.log_format import BatchHead, Record, decode_records
+from millstream.storage.log_store import LogStore
+from millstream.storage.recovery import recover
+from simulation.disk import SimulatedDisk
+from simulation.table import SimulatedTable
+from simulation.workload import Teller
+
+SALT = 99
+WALL_OFFSET_NS = 1_700_000_000_000_000_000
+
+
+class SilentWakeup(Wakeup):
+    """The simulation flushes by itself."""
+
+    def request(self) -> None:
+        pass
+
+
+class HeldWriter(BatchWriter):
+    """Takes a batch as the thread does, and writes it when the simulation says so."""
+
+    def __init__(self, files: LogFiles) -> None:
+        self._files = files
+        self._held: tuple[Batch, Log] | None = None
+        self.records: dict[int, Record] = {}  # all that was ever handed over
+
+    def submit(self, batch: Batch, log: Log) -> None:
+        assert self._held is None
+        self._held = (batch, log)
+        head = BatchHead(len(batch.records), batch.count, 0, batch.first, 0)
+        for record in decode_records(batch.records, 0, head)[0]:
+            self.records[int(record.sequence)] = record
+
+    def work(self) -> None:
+        if self._held is None:
+            return
+        batch, log = self._held
+        try:
+            self._files.write(batch)
+        except DiskFault as fault:
+            if not fault.is_sync:
+                log.on_full()  # it stays held: the thread tries again
+                return
+            self._held = None
+            log.on_failed(fault.text)
+            return
+        self._held = None
+        log.on_written(batch)
+
+
+class HastyWriter(HeldWriter):
+    """The planted bug: it confirms before anything is written."""
+
+    def submit(self, batch: Batch, log: Log) -> None:
+        super().submit(batch, log)
+        log.durable = batch.last()
+
+
+class Node:
+    """One run of the broker: from a start to the moment it stops."""
+
+    def __init__(
+        self,
+        disk: SimulatedDisk,
+        table: SimulatedTable,
+        failpoints: Failpoints,
+        file_size: int,
+        with_sync: bool = True,
+        is_hasty: bool = False,
+        segment_size: int = 1500,  # a few records
+    ) -> None:
+        self.disk = disk
+        self.table = table
+        self._failpoints = failpoints
+        self._segment_size = segment_size
+        disk.make_folder(FOLDER)
+        self.recovered = recover(disk, table, WALL_OFFSET_NS, failpoints, keeps_records=True)
+        fold, next_number = self.recovered.fold, self.recovered.next_number
+        self.files = LogFiles(disk, failpoints, file_size, next_number, 0, with_sync, SALT)
+        self.writer = HastyWriter(self.files) if is_hasty else HeldWriter(self.files)
+        self.log = Log(self.writer, SilentWakeup(), fold.last_sequence + 1)
+        self.state = fold.state()
+        self.store = LogStore(self.log, self.state, fold.numbers(), WALL_OFFSET_NS)
+        self.teller = Teller(self.store)
+        self.teller.adopt(self.state)
+        self._old_file = next_number - 1
+
+    def checkpoint(self) -> None:
+        """Fold what is sealed: files of this run, or at first those of the runs before."""
+        last = self.files.sealed[-1][0] if self.files.sealed else self._old_file
+        if not last:
+            return
+        self.files.sealed.clear()
+        self._old_file = 0
+        try:
+            run_checkpoint(self.disk, self.table, last, self._failpoints, self._segment_size)
+        except DiskFault:
+            self.table = self.table.crash()  # that process ended; the next one does it all again

@@ -1,0 +1,253 @@
+"""One life of a disk: a broker writes, the power goes, it starts again; and what must hold each time.
+
+- Everything confirmed is there. In `os` mode: everything up to the last sync.
+- Nothing is there that was never told, and nothing of an atom without the rest of it.
+- The order is kept, and the state is the one those facts make in memory.
+- No damage is reported where there was none (with a sync per batch; without, a lost batch cannot be told from a bad one).
+"""
+
+from __future__ import annotations
+
+import random
+
+from millstream.storage.disk import DiskFault
+from millstream.storage.fold import Fold
+from millstream.storage.log_format import Record
+from millstream.storage.segment_writer import FAILPOINTS as SEGMENT_FAILPOINTS
+from simulation.disk import PowerCut, SimulatedDisk
+from simulation.failpoints import DeadlyFailpoints
+from simulation.node import WALL_OFFSET_NS, Node
+from simulation.queue_workload import QueueWorkload, find_queue_fault
+from simulation.table import SimulatedTable
+from simulation.workload import Fact, Workload, describe, state_after
+
+LOG_FAILPOINTS = (
+    "log.before_create",
+    "log.after_create",
+    "log.after_header",
+    "log.after_header_sync",
+    "log.after_folder_sync",
+    "log.before_write",
+    "log.after_write",
+    "log.after_sync",
+)
+CHECKPOINT_FAILPOINTS = (
+    "checkpoint.before_commit",
+    "checkpoint.after_commit",
+    "checkpoint.after_drop",
+    "checkpoint.after_remove",
+    "checkpoint.after_folder_sync",
+)
+FAILPOINTS = LOG_FAILPOINTS + CHECKPOINT_FAILPOINTS + SEGMENT_FAILPOINTS
+ENDINGS = ("failpoint", "failpoint", "moment", "quiet", "start", "sync error", "write error", "full disk")
+
+
+class Broken(Exception):
+    """A promise was not kept."""
+
+
+class Outcome:
+    """What one seed did. `trace` is all that happened, for comparison with a second run of the seed."""
+
+    def __init__(self, seed: int, mode: str) -> None:
+        self.seed = seed
+        self.mode = mode
+        self.endings: list[str] = []
+        self.told = 0
+        self.confirmed = 0
+        self.survived = 0  # facts that were not confirmed and came back all the same
+        self.fault = ""
+        self.trace: list[str] = []
+        self.failpoints: dict[str, int] = {}  # how often each was reached
+        self.deaths = 0  # at the one failpoint that was asked for
+
+
+class PowerCutRun:
+    """`planted` is a bug to be found: "hasty" confirms before writing, "lying" is a disk that ignores syncs."""
+
+    def __init__(self, seed: int, planted: str = "", failpoint: str = "") -> None:
+        self._chance = random.Random(seed)
+        self._planted = planted
+        self._failpoint = failpoint
+        self._with_sync = bool(failpoint or planted) or self._chance.random() < 0.75
+        self._file_size = self._chance.choice((1024, 4096, 16384))
+        self._segment_size = self._chance.choice((1500, 100_000))
+        self._disk = SimulatedDisk(self._chance)
+        self._disk.is_lying = planted == "lying"
+        self._table = SimulatedTable()
+        self._workload = Workload(self._chance)
+        self._queue_workload = QueueWorkload(self._chance)
+        self._told: list[tuple[Fact, int]] = []  # each with the position it led to
+        self._atoms: dict[int, None] = {0: None}  # positions between two atoms
+        self._records: dict[int, Record] = {}
+        self._promised = 0  # the position up to which everything must come back
+        self.outcome = Outcome(seed, "fsync" if self._with_sync else "os")
+
+    def run(self) -> Outcome:
+        lives = 1 if not self._with_sync else self._chance.randrange(1, 5)
+        try:
+            for _ in range(lives):
+                self._live()
+            self._recover_and_check(Node(self._disk, self._table, DeadlyFailpoints(), self._file_size))
+        except Broken as broken:
+            self.outcome.fault = str(broken)
+        self.outcome.told = len(self._told)
+        return self.outcome
+
+    # -------------------------------------------------------------------- a life
+
+    def _live(self) -> None:
+        chance = self._chance
+        ending = chance.choice(ENDINGS)
+        name = chance.choice(FAILPOINTS)
+        if self._failpoint:
+            # some places are only reached after another crash: in the middle of a checkpoint, mostly
+            ending, name = (
+                "failpoint",
+                chance.choice((self._failpoint, self._failpoint, "segment.before_sync")),
+            )
+        failpoints = DeadlyFailpoints(name if ending == "failpoint" else "", chance.choice((1, 2, 4, 10, 25)))
+        disk = self._disk
+        node: Node | None = None
+        is_kill = chance.random() < 0.2
+        if ending in ("moment", "start"):
+            disk.cut_power_at = disk.steps + chance.randrange(1, 8 if ending == "start" else 250)
+        try:
+            is_hasty = self._planted == "hasty"
+            node = Node(
+                disk, self._table, failpoints, self._file_size, self._with_sync, is_hasty, self._segment_size
+            )
+            self._recover_and_check(node)
+            if chance.random() < 0.5:
+                node.checkpoint()
+            self._work(node, ending)
+        except PowerCut as cut:
+            self._note(f"power cut: {cut}")
+            if ending == "failpoint":
+                ending = str(cut)
+                self.outcome.deaths += name == self._failpoint
+        self.outcome.endings.append(f"{ending}, process only" if is_kill else ending)
+        if node is not None:
+            self._records.update(node.writer.records)
+            if is_kill and not node.log.fault:
+                self._promise(int(node.log.durable))
+        for place, count in failpoints.seen.items():
+            self.outcome.failpoints[place] = self.outcome.failpoints.get(place, 0) + count
+        self.outcome.trace.extend(disk.trace)
+        self._disk = disk.kill() if is_kill else disk.crash()
+        self._table = (node.table if node is not None else self._table).crash()
+
+    def _work(self, node: Node, ending: str) -> None:
+        chance = self._chance
+        rounds = chance.randrange(5, 80)
+        fault_at = chance.randrange(rounds)
+        for round_number in range(rounds):
+            if round_number == fault_at and ending in ("sync error", "write error"):
+                node.disk.fail_next(ending.partition(" ")[0])
+            elif ending == "full disk" and round_number in (fault_at, fault_at + 10):
+                node.disk.fill(chance.randrange(2000) if round_number == fault_at else None)
+            for _ in range(chance.randrange(1, 5)):
+                workload = self._workload if chance.random() < 0.5 else self._queue_workload
+                for fact in workload.next_atom():
+                    node.teller.tell(fact)
+                    self._told.append((fact, int(node.log.position)))
+                self._atoms[int(node.log.position)] = None
+            node.log.flush()
+            if chance.random() < 0.8:
+                node.writer.work()
+                if self._with_sync:
+                    self._promise(int(node.log.durable))
+            if not self._with_sync and chance.random() < 0.15:
+                self._sync(node)
+            if node.files.sealed and chance.random() < 0.3:
+                node.checkpoint()
+        self._check_fence(node)
+
+    def _sync(self, node: Node) -> None:
+        """What `os` mode does now and then. A sync that fails promises nothing and fences the log."""
+        written = int(node.log.durable)
+        try:
+            node.files.sync()
+        except DiskFault as fault:
+            node.log.on_failed(fault.text)
+        if not node.log.fault:
+            self._promise(written)
+
+    def _promise(self, position: int) -> None:
+        if position < self._promised:
+            raise Broken(f"durable went back from {self._promised} to {position}")
+        self._promised = position
+
+    def _check_fence(self, node: Node) -> None:
+        if not node.log.fault:
+            return
+        node.log.flush()
+        node.writer.work()
+        if self._with_sync and int(node.log.durable) != self._promised:
+            raise Broken("something became durable after a fault of the disk")
+
+    def _note(self, text: str) -> None:
+        self.outcome.trace.append(text)
+
+    # ------------------------------------------------------------------ a start
+
+    def _recover_and_check(self, node: Node) -> None:
+        found = node.recovered
+        last = int(found.fold.last_sequence)
+        self._note(f"found {last} of {len(self._told)}, promised {self._promised}")
+        if last < self._promised:
+            raise Broken(f"lost: promised up to {self._promised}, found up to {last}")
+        self.outcome.confirmed = self._promised
+        if self._with_sync:
+            if found.damage:
+                raise Broken(f"damage where there was none: {found.damage[0].sentence()}")
+            self._check_prefix(node, last)
+        else:
+            self._check_window(node)
+        self.outcome.survived += last - self._promised
+        self._promised = last
+
+    def _check_prefix(self, node: Node, last: int) -> None:
+        if last not in self._atoms:
+            raise Broken(f"an atom came back in part: {last}")
+        self._told = [(fact, position) for fact, position in self._told if position <= last]
+        self._atoms = {position: None for position in self._atoms if position <= last}
+        kept = [fact for fact, _ in self._told]
+        difference = find_difference(describe(state_after(kept)), describe(node.state))
+        difference = difference or find_queue_fault(kept, node.state, node.disk)
+        if difference:
+            raise Broken(difference)
+        if node.recovered.fold.orphans:
+            raise Broken(f"{node.recovered.fold.orphans} facts name what is not there")
+        self._workload.remember(kept)
+        self._queue_workload.remember(kept, node.state.last_queue)
+
+    def _check_window(self, node: Node) -> None:
+        """Without a sync per batch any batch behind the last sync may be gone, each as a whole."""
+        found = node.recovered
+        sequences = [int(record.sequence) for record in found.records]
+        if sequences != sorted(set(sequences)):
+            raise Broken("the order of facts has changed")
+        missing = set(range(found.folded_sequence + 1, self._promised + 1)) - set(sequences)
+        if missing:
+            raise Broken(f"lost although synced: {sorted(missing)[:5]}")
+        kept = dict.fromkeys(sequences)
+        expected = Fold(WALL_OFFSET_NS)
+        for sequence in sorted(self._records):
+            if sequence <= found.folded_sequence or sequence in kept:
+                expected.apply(self._records[sequence])
+        difference = find_difference(describe(expected.state()), describe(node.state))
+        if difference:
+            raise Broken(difference)
+
+
+def find_difference(wanted: dict[object, object], found: dict[object, object]) -> str:
+    for key in wanted:
+        if key not in found:
+            return f"lost: {key}"
+        if wanted[key] != found[key]:
+            return f"wrong: {key}: {found[key]} instead of {wanted[key]}"
+    for key in found:
+        if key not in wanted:
+            return f"made up: {key}"
+    return ""

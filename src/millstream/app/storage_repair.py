@@ -1,0 +1,156 @@
+"""Repairs a data directory no broker runs on: what is damaged goes to `quarantine`, the rest becomes whole again.
+
+The order makes it safe to be killed at any point and to be run again: what is taken away is kept elsewhere first.
+Segments come before the log, because folding the log appends to them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from millstream.app.storage import STATE, StorageFault, recover_folder
+from millstream.app.storage_survey import Survey
+from millstream.runtime.checkpoint_run import run as run_checkpoint
+from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.failpoints import find_failpoints
+from millstream.runtime.lmdb_table import LmdbTable
+from millstream.storage.checkpoint import Table
+from millstream.storage.disk import Disk, DiskFault
+from millstream.storage.recovery import QUARANTINE
+from millstream.storage.segment_check import rewrite_segment
+from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
+from millstream.storage.segment_format import index_name
+
+_COPIES_MAX: Final = 1000
+
+
+def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
+    """Do what the survey asks for. Gives a sentence for every step that was taken."""
+    if survey.foreign:
+        text = f"{survey.foreign[0]} was written by a newer release, which must repair it"
+        raise StorageFault(text, "millstream --version")
+    disk = RealDisk(data_dir)
+    done: list[str] = []
+    try:
+        if survey.table_fault:
+            _replace_table(data_dir, survey, done)
+        elif survey.table.bad:
+            _drop_entries(disk, data_dir, survey, done)
+        for checked in survey.segments:
+            for missing in checked.lost:
+                _set_aside(disk, checked.name, missing.start, missing.end, done)
+            if checked.fault is not None:
+                _set_aside(disk, checked.name, 0, 32, done)
+            if checked.is_index_bad and not checked.must_rewrite():
+                _set_aside(disk, index_name(checked.queue, checked.first), 0, 1 << 30, done)
+            rewrite_segment(disk, checked)
+            done.append(f"{checked.name}: {checked.records} records kept, its index made again")
+        if survey.has_log_damage:
+            _fold_log(disk, data_dir, done)
+    except DiskFault as fault:
+        raise StorageFault(fault.text, "millstream storage repair") from fault
+    except OSError as error:
+        text = f"{error.filename or data_dir}: {error.strerror or error}"
+        raise StorageFault(text, "millstream storage repair") from error
+    return done
+
+
+def _replace_table(data_dir: Path, survey: Survey, done: list[str]) -> None:
+    """Nothing in it can be read: begin with an empty one. Queues nobody knows any more must not be taken for new ones."""
+    (data_dir / QUARANTINE).mkdir(mode=0o700, exist_ok=True)
+    for name in survey.strangers:
+        target = _free_path(data_dir / QUARANTINE / f"{QUEUE_FOLDER}-{name}")
+        os.rename(data_dir / QUEUE_FOLDER / name, target)
+        done.append(f"{QUEUE_FOLDER}/{name}: moved to {QUARANTINE}/{target.name}")
+    target = _free_path(data_dir / QUARANTINE / STATE)
+    if (data_dir / STATE).exists():
+        os.rename(data_dir / STATE, target)
+        done.append(f"{STATE}: moved to {QUARANTINE}/{target.name}")
+    LmdbTable(data_dir / STATE).close()
+    done.append(f"{STATE}: begun anew")
+
+
+def _drop_entries(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -> None:
+    """Also what named an entry that goes: it could not be used any more."""
+    from millstream.storage.table_check import check_table
+
+    table = LmdbTable(data_dir / STATE)
+    try:
+        bad = survey.table.bad
+        while bad:
+            for entry in bad:
+                _drop_entry(disk, table, entry.key, entry.text, done)
+            bad = check_table(table).bad
+        table.commit()
+    finally:
+        table.close()
+
+
+def _drop_entry(disk: Disk, table: Table, key: bytes, text: str, done: list[str]) -> None:
+    value = table.get(key)
+    name = f"{STATE}-{key[:40].hex()}"
+    if value is not None:
+        _keep(disk, name, value)
+    table.delete(key)
+    done.append(f"{STATE}: {text}; the entry went to {QUARANTINE}/{name}")
+
+
+def _fold_log(disk: Disk, data_dir: Path, done: list[str]) -> None:
+    """What a start would make of the log becomes the new checkpoint; damaged files are kept as they are."""
+    recovery = recover_folder(disk, data_dir)
+    next_number, damage = recovery.next_number, recovery.damage
+    for name in dict.fromkeys(found.name for found in damage):
+        done.append(f"{name}: copied to {QUARANTINE}/{name.rpartition('/')[2]}")
+    table = LmdbTable(data_dir / STATE)
+    try:
+        count = run_checkpoint(disk, table, next_number - 1, find_failpoints())
+    finally:
+        table.close()
+    done.append(f"log: {count} files folded into the state")
+
+
+def _set_aside(disk: Disk, name: str, start: int, end: int, done: list[str]) -> None:
+    try:
+        file = disk.open(name)
+    except DiskFault:
+        return  # not there: nothing to keep
+    try:
+        data = file.read_at(start, min(end, int(file.size())) - start) if start < file.size() else b""
+    finally:
+        file.close()
+    if data:
+        target = f"{name.replace('/', '-')}.{start}-{start + len(data)}"
+        _keep(disk, target, data)
+        done.append(f"{name}: bytes {start} to {start + len(data)} copied to {QUARANTINE}/{target}")
+
+
+def _keep(disk: Disk, name: str, data: bytes) -> None:
+    """Under a name of its own, once: a second run finds it there."""
+    disk.make_folder(QUARANTINE)
+    taken = disk.names(QUARANTINE)
+    target = f"{QUARANTINE}/{name}"
+    for number in range(2, _COPIES_MAX):
+        if target not in taken:
+            break
+        file = disk.open(target)
+        is_same = file.read_at(0, file.size()) == data
+        file.close()
+        if is_same:
+            return
+        target = f"{QUARANTINE}/{name}.{number}"
+    copy = disk.create(target, 0)
+    copy.write_at(0, data)
+    copy.sync()
+    copy.close()
+    disk.sync_folder(QUARANTINE)
+
+
+def _free_path(path: Path) -> Path:
+    found = path
+    number = 2
+    while found.exists():
+        found = path.with_name(f"{path.name}.{number}")
+        number += 1
+    return found

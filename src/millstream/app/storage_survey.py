@@ -1,0 +1,173 @@
+"""Reads a whole data directory and says what is good in it and what is not. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.lmdb_table import LmdbTable
+from millstream.runtime.table_check_run import check_in_process
+from millstream.storage.backup_manifest import TABLE_NAME
+from millstream.storage.checkpoint import load_queues, read_meta
+from millstream.storage.log_files import file_number
+from millstream.storage.log_recovery import RecoveredFile, log_names, read_file
+from millstream.storage.recovery import find_gap
+from millstream.storage.segment_check import CheckedSegment, check_segment
+from millstream.storage.segment_format import FOLDER, decode_names, folder_name
+from millstream.storage.stored_queue import QueueFold, StoredQueue
+from millstream.storage.table_check import CheckedTable
+
+Progress = Callable[[str, int, int], None]  # what is read, files done, files in all
+
+
+class Finding:
+    """One file: what it holds, and how it is. `lost` says in words what cannot be had from it any more."""
+
+    def __init__(
+        self, file: str, kind: str, count: int, state: str, is_damaged: bool, lost: list[str]
+    ) -> None:
+        self.file = file
+        self.kind = kind  # of what the count is about: facts, records or entries
+        self.count = count
+        self.state = state
+        self.is_damaged = is_damaged
+        self.lost = lost
+
+    def to_row(self) -> dict[str, object]:
+        return {
+            "file": self.file,
+            "count": self.count,
+            "kind": self.kind,
+            "state": self.state,
+            "lost": self.lost,
+            "is_damaged": self.is_damaged,
+        }
+
+
+class Survey:
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.has_log_damage = False
+        self.table = CheckedTable()
+        self.table_fault = ""  # why nothing in the table can be read
+        self.segments: list[CheckedSegment] = []  # those something must be done about
+        self.strangers: list[str] = []  # folders of queues nobody knows
+        self.foreign: list[str] = []  # what a newer release has written
+
+    def is_damaged(self) -> bool:
+        return any(finding.is_damaged for finding in self.findings)
+
+
+def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
+    survey = Survey()
+    disk = RealDisk(data_dir)
+    queues, last_sequence, folded = _survey_table(survey, data_dir)
+    names = [name for name in log_names(disk) if file_number(name) > folded]
+    firsts = {queue: decode_names(disk.names(folder_name(queue)))[0] for queue in queues}
+    total = len(names) + sum(len(found) for found in firsts.values())
+    done = 0
+    for name in names:
+        found = read_file(disk, name, name == names[-1])
+        last_sequence = _survey_log(survey, found, last_sequence)
+        done += 1
+        on_progress("log", done, total)
+    for number, queue in queues.items():
+        for at, first in enumerate(firsts[number]):
+            is_last = at + 1 == len(firsts[number])
+            complete_to = queue.next - 1 if is_last and b'"kind":"stream"' in queue.definition else -1
+            checked = check_segment(disk, number, first, is_last, complete_to)
+            _survey_segment(survey, checked, queue, firsts[number][at + 1] if not is_last else queue.next)
+            done += 1
+            on_progress("segments", done, total)
+    if survey.table_fault:
+        survey.strangers = _queue_folders(data_dir)
+    return survey
+
+
+def _queue_folders(data_dir: Path) -> list[str]:
+    return [path.name for path in sorted((data_dir / FOLDER).glob("*")) if path.is_dir()]
+
+
+def _survey_table(survey: Survey, data_dir: Path) -> tuple[dict[int, StoredQueue], int, int]:
+    """(queues, last sequence, last file) of the last checkpoint, as far as it can be read."""
+    if (data_dir / TABLE_NAME).exists():
+        checked = check_in_process(data_dir)
+    elif _queue_folders(data_dir):
+        checked = "it is missing"  # no segment is written before there is one
+    else:
+        return {}, 0, 0
+    if isinstance(checked, str):
+        survey.table_fault = checked
+        lost = ["every fact that was folded into it: sessions, queues and their groups, retained messages"]
+        survey.findings.append(Finding("state", "entries", 0, f"damaged: {checked}", True, lost))
+        return {}, 0, 0
+    survey.table = checked
+    lost = [f"{entry.text} ({entry.key[:40].hex()})" for entry in checked.bad]
+    state = f"damaged: {len(lost)} entries cannot be trusted" if lost else "good"
+    survey.findings.append(Finding("state", "entries", checked.entries, state, bool(lost), lost))
+    bad = {entry.key for entry in checked.bad}
+    table = LmdbTable(data_dir / "state")
+    try:
+        for key in bad:
+            table.delete(key)  # never committed
+        queues = QueueFold()
+        load_queues(table, queues)
+        last_sequence, folded = read_meta(table)
+    finally:
+        table.close()
+    return queues.queues, last_sequence, folded
+
+
+def _survey_log(survey: Survey, found: RecoveredFile, last_sequence: int) -> int:
+    """The last sequence in the file, or the one before it."""
+    gap = find_gap(found, last_sequence)
+    damage = found.damage if gap is None else [*found.damage, gap]
+    lost: list[str] = []
+    for record in found.records:
+        sequence = int(record.sequence)
+        if sequence > last_sequence + 1:
+            lost.append(f"the facts {last_sequence + 1} to {sequence - 1}")
+        last_sequence = max(last_sequence, sequence)
+    if damage:
+        survey.has_log_damage = True
+        state = "damaged: " + "; ".join(f"bytes {bad.start} to {bad.end}: {bad.text}" for bad in damage)
+        if found.is_newer:
+            survey.foreign.append(found.name)
+        if (found.records and damage[-1].start >= found.end) or not found.records:
+            lost.append(f"facts behind {last_sequence}, at its end")
+    elif found.is_unused:
+        state = "never used"
+    elif found.cut_at >= 0:
+        state = f"a torn write at byte {found.cut_at}, never confirmed"
+    else:
+        state = "good"
+    survey.findings.append(Finding(found.name, "facts", len(found.records), state, bool(damage), lost))
+    return last_sequence
+
+
+def _survey_segment(survey: Survey, checked: CheckedSegment, queue: StoredQueue, end: int) -> None:
+    """`end`: no offset of this segment is above it."""
+    lost: list[str] = []
+    parts: list[str] = []
+    if checked.fault is not None:
+        parts.append(checked.fault)
+    if checked.is_foreign:
+        survey.foreign.append(checked.name)
+    for missing in checked.lost:
+        last = missing.last if missing.last >= 0 else end - 1
+        parts.append(f"bytes {missing.start} to {missing.end} are no records")
+        lost.append(f"the offsets {missing.first} to {last} of the queue {queue.name!r}")
+    if checked.is_index_bad:
+        parts.append("its index must be made again")
+    if checked.torn_at >= 0 and not parts:
+        state = f"a torn write at byte {checked.torn_at}, never committed"
+    elif checked.is_damaged():
+        state = "damaged: " + "; ".join(parts)
+    else:
+        state = "; ".join(parts) or "good"
+    if checked.is_damaged():
+        survey.segments.append(checked)
+    survey.findings.append(
+        Finding(checked.name, "records", checked.records, state, checked.is_damaged(), lost)
+    )

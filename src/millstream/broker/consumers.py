@@ -1,0 +1,29 @@
+"""The queues one session consumes, by the filter as its client wrote it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from millstream.broker.window import Window
+
+if TYPE_CHECKING:
+    from millstream.broker.queue_consumer import SessionConsumer
+
+
+@final
+class Consumers:
+    def __init__(self) -> None:
+        self.by_name: dict[bytes, SessionConsumer] = {}
+
+    def pump(self) -> None:
+        """The session has room: let its groups hand out."""
+        for consumer in list(self.by_name.values()):
+            consumer.group.dispatch()
+
+    def let_go(self, window: Window) -> None:
+        """The connection is gone: what it did not settle goes to others."""
+        for delivery in window.in_order():
+            if delivery.receipt is not None:
+                window.remove(delivery)
+        for consumer in list(self.by_name.values()):
+            consumer.group.take_back(consumer)

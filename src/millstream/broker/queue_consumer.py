@@ -1,0 +1,113 @@
+"""A session as a consumer of a queue: deliveries with the words of the queue about them, credit from its window."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from millstream.broker.session import Session
+from millstream.model.delivery import SENT, Delivery
+from millstream.model.message import Message
+from millstream.model.outcome import Outcome
+from millstream.queues.consumer import Consumer
+from millstream.queues.directions import encode_user_property
+from millstream.queues.group import Group
+from millstream.queues.pending import Pending
+
+# how a consumer settles, as bits of what is stored with its subscription
+EXPLICIT: Final = 1
+EPHEMERAL_QUEUE: Final = 2
+
+
+@final
+class SessionConsumer(Consumer):
+    def __init__(
+        self,
+        session: Session,
+        group: Group,
+        guarantee: i64,
+        identifier: i64,
+        is_explicit: bool,
+        filter: bytes,
+    ) -> None:
+        super().__init__(session.key.client_id, is_explicit)
+        self.session = session
+        self.group = group
+        self.filter = filter  # what the right to receive is asked for
+        self.is_allowed = True
+        self._guarantee: i64 = guarantee
+        self._identifiers: tuple[int, ...] = (int(identifier),) if identifier else ()
+        queue = group.queue
+        self._prefix = queue.name.encode() + b":"
+        self._constant = encode_user_property(b"group-id", group.title().encode()) + encode_user_property(
+            b"queue", queue.name.encode()
+        )
+
+    def has_credit(self) -> bool:
+        line = self.session.line
+        if line is None or line.is_blocked or not self.is_allowed:
+            return False
+        if self.open >= self.group.queue.definition.prefetch:
+            return False
+        return self._guarantee == 0 or self.session.has_room()
+
+    def is_present(self) -> bool:
+        return self.session.line is not None and self.is_allowed
+
+    def deliver(self, pending: Pending) -> None:
+        session = self.session
+        line = session.line
+        assert line is not None
+        message = self._describe(pending) if line.carries_properties else self._name(pending)
+        if self._guarantee == 0:
+            line.transmit_plain(message, False, self._identifiers)
+            self.group.settle(pending, Outcome.ACCEPTED, "")  # at most once: nobody will answer
+            return
+        delivery = Delivery(message, 1, False, self._identifiers, b"")
+        delivery.receipt = pending
+        session.window.add(delivery)
+        delivery.phase = SENT
+        session.window.open += 1
+        session.transmit(line, delivery, False)
+
+    def _name(self, pending: Pending) -> Message:
+        """For a receiver that is told nothing but the topic."""
+        source = pending.message
+        topic = self.group.queue.delivery_topic(source.topic)
+        if topic is source.topic:
+            return source
+        return Message(topic, source.payload, 1, False, b"", source.expires_ns, source.publisher)
+
+    def _describe(self, pending: Pending) -> Message:
+        """The message as this consumer sees it: where it stands in the queue, and how to answer."""
+        source = pending.message
+        queue = self.group.queue
+        topic = queue.delivery_topic(source.topic)
+        offset = str(pending.offset).encode()
+        properties = (
+            source.properties
+            + encode_user_property(b"message-id", self._prefix + offset)
+            + self._constant
+            + encode_user_property(b"offset", offset)
+        )
+        if topic is not source.topic:
+            properties += encode_user_property(b"x-source-topic", source.topic)
+        if queue.is_stream:
+            time_ms = str(pending.time_wall_ns // 1_000_000).encode()
+            properties += encode_user_property(b"x-stream-offset", offset)
+            properties += encode_user_property(b"x-stream-timestamp", time_ms)
+        if pending.attempts > 1:
+            properties += encode_user_property(b"delivery-count", str(pending.attempts).encode())
+        return Message(topic, source.payload, 1, False, properties, source.expires_ns, source.publisher)
+
+    def on_rights_changed(self) -> None:
+        session = self.session
+        authorizer = session.account.authorizer
+        self.is_allowed = authorizer.can_subscribe(session.principal, session.key.client_id, self.filter)
+        if not self.is_allowed:
+            self.group.take_back(self)
+
+    def on_removed(self) -> None:
+        """The queue is gone; the subscription stays as it was made, and gets nothing."""
+        self.is_allowed = False

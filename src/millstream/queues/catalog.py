@@ -1,0 +1,170 @@
+"""The queues of one account by name: declared, changed, bound to filters, found, removed."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from millstream.model.errors import Reason, Refused
+from millstream.queues.agenda import Agenda
+from millstream.queues.dead_letter import make_dead_letter
+from millstream.queues.definition import (
+    BINDINGS_MAX,
+    DEAD_LETTER_PREFIX,
+    EPHEMERAL,
+    WORK,
+    Definition,
+    check_binding,
+    check_name,
+    dead_letter_name,
+    decode_definition,
+)
+from millstream.queues.pending import Pending
+from millstream.queues.queue import Queue
+from millstream.queues.retention import retain
+from millstream.routing.router import Router
+from millstream.routing.subscription import Subscription
+from millstream.storage import queue_facts
+from millstream.storage.stored_queue import StoredQueue
+
+QUEUES_MAX: Final = 100_000
+RETENTION_NS: Final[i64] = 1_000_000_000  # between two looks at what streams may let go
+
+
+@final
+class Catalog:
+    def __init__(self, account: str, router: Router, agenda: Agenda) -> None:
+        self.account = account
+        self.agenda = agenda
+        self.queues: dict[str, Queue] = {}
+        self._router = router
+        self._retained_ns: i64 = 0
+
+    def find(self, name: str) -> Queue | None:
+        return self.queues.get(name)
+
+    def get(self, name: str) -> Queue:
+        queue = self.queues.get(name)
+        if queue is None:
+            raise Refused(
+                Reason.TOPIC_INVALID, f"there is no queue {name!r}; `millstream queue list` shows them"
+            )
+        return queue
+
+    def declare(self, name: str, definition: Definition) -> Queue:
+        """Make it, or give it this definition. The kind of a queue never changes."""
+        if definition.dead_letter == name:
+            raise Refused(Reason.TOPIC_INVALID, f"{name!r} cannot be its own dead-letter queue")
+        queue = self.queues.get(name)
+        if queue is None:
+            check_name(name)
+            # a dead letter must find its place whatever there is
+            if len(self.queues) >= QUEUES_MAX and not name.startswith(DEAD_LETTER_PREFIX):
+                raise Refused(
+                    Reason.QUOTA_EXCEEDED, f"the account has {QUEUES_MAX} queues, as many as it may"
+                )
+            queue = Queue(self, self.agenda.take_number(), name, definition, self.agenda)
+            self.queues[name] = queue
+            self._bind([], definition.bindings, queue)
+            self._router.forget_all()  # a topic may have had no queue before
+        else:
+            if queue.definition.kind != definition.kind:
+                text = (
+                    f"{name!r} is a {queue.definition.kind} queue and cannot become a {definition.kind} queue"
+                )
+                raise Refused(Reason.IN_USE, text)
+            if queue.definition.to_fields() == definition.to_fields():
+                return queue
+            self._bind(queue.definition.bindings, definition.bindings, queue)
+            queue.redefine(definition)
+        self._save(queue)
+        return queue
+
+    def bind(self, queue: Queue, filter: str) -> None:
+        if filter not in queue.definition.bindings:
+            check_binding(filter)
+            if len(queue.definition.bindings) >= BINDINGS_MAX:
+                raise Refused(Reason.QUOTA_EXCEEDED, f"a queue has at most {BINDINGS_MAX} bindings")
+            queue.definition.bindings.append(filter)
+            self._bind([], [filter], queue)
+            self._save(queue)
+
+    def unbind(self, queue: Queue, filter: str) -> bool:
+        if filter not in queue.definition.bindings:
+            return False
+        queue.definition.bindings.remove(filter)
+        self._bind([filter], [], queue)
+        self._save(queue)
+        return True
+
+    def delete(self, queue: Queue) -> None:
+        """With every record and group in it."""
+        self.agenda.write_settled()
+        self._bind(queue.definition.bindings, [], queue)
+        queue.is_removed = True
+        del self.queues[queue.name]
+        self._router.forget_all()
+        queue.note(queue_facts.QUEUE_REMOVED, queue_facts.encode_number(int(queue.number)))
+        for group in queue.groups.values():
+            group.close()
+        queue.groups.clear()
+
+    def on_consumer_left(self, queue: Queue) -> None:
+        if queue.definition.kind != EPHEMERAL or queue.is_removed:
+            return
+        for group in queue.groups.values():
+            if group.consumers:
+                return
+        self.delete(queue)
+
+    def bury(self, queue: Queue, group: str, pending: Pending, reason: str) -> bool:
+        """Put it to the dead letters; False when this queue has none."""
+        name = dead_letter_name(queue.name, queue.definition)
+        if not name:
+            return False
+        target = self.queues.get(name)
+        if target is None:
+            target = self.declare(name, Definition(WORK))
+        letter = make_dead_letter(queue.name, group, pending, reason, self.agenda.clock.wall_ns())
+        target.append(letter, True)
+        return True
+
+    def forget_folded(self, sequence: i64) -> None:
+        for queue in self.queues.values():
+            queue.forget_folded(sequence)
+
+    def on_tick(self, now_ns: i64) -> None:
+        is_time = now_ns - self._retained_ns >= RETENTION_NS
+        if is_time:
+            self._retained_ns = now_ns
+        for queue in list(self.queues.values()):
+            if is_time and queue.is_stream:
+                retain(queue)
+            if is_time and queue.has_expiry and not queue.groups:
+                queue.expire_head()
+            if queue.groups:
+                queue.on_tick(now_ns)
+
+    def restore(self, stored: StoredQueue) -> None:
+        """Take over what the store kept of a queue; records wait in its tail and in segments."""
+        definition = decode_definition(stored.definition)
+        queue = Queue(self, stored.number, stored.name, definition, self.agenda)
+        self.agenda.note_number(stored.number)
+        queue.restore(stored)
+        self.queues[stored.name] = queue
+        self._bind([], definition.bindings, queue)
+
+    def _save(self, queue: Queue) -> None:
+        body = queue_facts.encode_queue(
+            int(queue.number), self.account, queue.name, queue.definition.encode()
+        )
+        queue.note(queue_facts.QUEUE_SAVED, body)
+
+    def _bind(self, old: list[str], new: list[str], queue: Queue) -> None:
+        for filter in old:
+            if filter not in new:
+                self._router.unsubscribe(filter.encode(), b"", queue)
+        for filter in new:
+            if filter not in old:
+                self._router.subscribe(Subscription(queue, filter.encode(), b"", 2, False, True, 0))

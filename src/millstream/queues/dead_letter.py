@@ -1,0 +1,45 @@
+"""Dead letters: the message with why, whence and when it came to this."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from millstream.model.message import Message
+from millstream.queues.directions import (
+    DELAY,
+    PRIORITY,
+    PRODUCER,
+    SEQUENCE,
+    encode_user_property,
+    find_user_properties,
+)
+from millstream.queues.pending import Pending
+
+
+def make_dead_letter(queue: str, group: str, pending: Pending, reason: str, wall_ns: i64) -> Message:
+    """Directions to the first queue are not directions to this one; an expiry that has passed would end it again."""
+    message = pending.message
+    properties = drop_directions(message.properties)
+    for name, value in (
+        ("_dlq_reason", reason),
+        ("_dlq_original_queue", queue),
+        ("_dlq_original_topic", message.topic.decode()),
+        ("_dlq_original_id", f"{queue}:{pending.offset}"),
+        ("_dlq_original_group", group),
+        ("_dlq_original_time", str(pending.time_wall_ns // 1_000_000)),
+        ("_dlq_delivery_count", str(pending.attempts)),
+        ("_dlq_moved_at", str(wall_ns // 1_000_000)),
+    ):
+        properties += encode_user_property(name.encode(), value.encode())
+    return Message(message.topic, message.payload, message.guarantee, False, properties, 0, message.publisher)
+
+
+def drop_directions(properties: bytes) -> bytes:
+    """The block without what tells a queue how to treat it."""
+    parts: list[bytes] = []
+    kept = 0
+    for name, _, start, end in find_user_properties(properties):
+        if name in (PRODUCER, SEQUENCE, PRIORITY, DELAY):
+            parts.append(properties[kept:start])
+            kept = end
+    return b"".join(parts) + properties[kept:] if parts else properties

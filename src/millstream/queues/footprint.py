@@ -1,0 +1,60 @@
+"""How many bytes the kept records of a queue are: exactly for those in memory, about for those in segments."""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from millstream.queues.tail import Tail
+
+
+@final
+class Footprint:
+    def __init__(self) -> None:
+        self.bytes: i64 = 0
+        self._low: i64 = 0  # all below was taken off
+        self._in_segments: i64 = 0  # bytes of the kept records that are only there
+
+    def add(self, size: i64) -> None:
+        self.bytes += size
+
+    def restore(self, stored: i64, tail: Tail, low: i64) -> None:
+        """After a start: `stored` is about the size of everything from `low` on."""
+        self._low = low
+        if low >= tail.first:
+            self.bytes = tail.size_between(low, tail.end)
+            return
+        self._in_segments = stored * (tail.first - low) // (tail.end - low)
+        self.bytes = self._in_segments + tail.size_between(tail.first, tail.end)
+
+    def let_go(self, tail: Tail, low: i64) -> None:
+        """Nobody needs what is below `low` any more."""
+        if self._low < low and self._low < tail.first:
+            end: i64 = low if low < tail.first else tail.first
+            gone: i64 = self._in_segments * (end - self._low) // (tail.first - self._low)
+            self._in_segments -= gone
+            self.bytes -= gone
+            self._low = end
+        if self._low < low:
+            self.bytes -= tail.size_between(self._low, low)
+            self._low = low
+        tail.forget_below(low)
+
+    def on_folded(self, tail: Tail, sequence: i64) -> None:
+        self._in_segments += tail.forget_folded(sequence, self._low)
+
+    def find_first_within(self, tail: Tail, limit: i64) -> i64:
+        """The offset from which on the records are no more than `limit` bytes; in segments by their average."""
+        excess: i64 = self.bytes - limit
+        offset: i64 = self._low
+        if offset < tail.first and self._in_segments:
+            count: i64 = tail.first - offset
+            if self._in_segments >= excess:
+                return offset + (excess * count + self._in_segments - 1) // self._in_segments
+            excess -= self._in_segments
+            offset = tail.first
+        while offset < tail.end and excess > 0:
+            excess -= len(tail.get(offset))
+            offset += 1
+        return offset

@@ -1,0 +1,50 @@
+"""What a stream may let go: by count, by size, by age. A stream without a bound keeps everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from millstream.storage.queue_facts import record_time
+
+if TYPE_CHECKING:
+    from millstream.queues.queue import Queue
+
+
+def retain(queue: Queue) -> None:
+    definition = queue.definition
+    first: i64 = queue.first
+    count: i64 = definition.retention_count
+    if count and queue.next - first > count:
+        first = queue.next - count
+    limit: i64 = definition.retention_bytes
+    if limit and queue.footprint.bytes > limit:
+        by_size = queue.footprint.find_first_within(queue.tail, limit)
+        if by_size > first:
+            first = by_size
+    if definition.retention_age_s:
+        by_age = find_young(queue, queue.clock.wall_ns() - definition.retention_age_s * 1_000_000_000)
+        if by_age > first:
+            first = by_age
+    if first > queue.first:
+        queue.trim(first)
+
+
+def find_young(queue: Queue, wall_ns: i64) -> i64:
+    """The first offset at or after a time; the end of the queue if all are older."""
+    tail = queue.tail
+    low: i64 = tail.first if tail.first > queue.first else queue.first
+    if queue.first < tail.first:
+        found = queue.source.find_time(queue.number, wall_ns)
+        if 0 <= found < tail.first:
+            return found if found > queue.first else queue.first
+    high: i64 = tail.end
+    while low < high:  # times in a queue never go back far enough to matter
+        middle: i64 = (low + high) // 2
+        body = tail.get(middle)
+        if body and record_time(body) >= wall_ns:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,126 @@
+"""Takes hold of the files of a backup while a broker runs, in one short moment without checkpoints.
+
+Files that only grow at their end get a second name in a folder of the backup, so that a checkpoint may remove the first
+one afterwards; the table is copied by its own means. Nothing the broker has is changed, and it does not wait.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import lmdb
+
+from millstream.runtime.backup_hold import hold_checkpoints
+from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.lmdb_table import MAP_SIZE, LmdbTable
+from millstream.storage.backup_manifest import TABLE_NAME
+from millstream.storage.backup_plan import Plan, PlannedFile, plan_log, plan_segments
+from millstream.storage.checkpoint import load_queues, read_meta
+from millstream.storage.disk import DiskFault
+from millstream.storage.log_files import file_number
+from millstream.storage.log_recovery import log_names
+from millstream.storage.stored_queue import QueueFold
+
+STAGING: Final = "backup.unfinished"
+BACKUP_LOCK: Final = "backup.lock"
+STATE: Final = "state"
+_NO_LINKS: Final = (errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
+
+
+class BackupBusy(Exception):
+    """Another backup of the same data directory is being made."""
+
+
+@contextmanager
+def pin_files(data_dir: Path) -> Iterator[tuple[Path, Plan]]:
+    """(folder with the files, what of them to take); the folder goes afterwards."""
+    descriptor = os.open(data_dir / BACKUP_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    staging = data_dir / STAGING
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BackupBusy from None
+        try:
+            shutil.rmtree(staging, ignore_errors=True)  # of one that was killed
+            staging.mkdir(mode=0o700)
+            yield staging, _pin(data_dir, staging)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    except OSError as error:
+        raise DiskFault(f"{error.filename or data_dir}: {error.strerror or error}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _pin(data_dir: Path, staging: Path) -> Plan:
+    plan = Plan()
+    disk = RealDisk(data_dir)
+    with hold_checkpoints(data_dir):
+        committed, last_sequence, folded = _copy_table(data_dir, staging)
+        if (staging / TABLE_NAME).exists():
+            plan.files.append(PlannedFile(TABLE_NAME, (staging / TABLE_NAME).stat().st_size))
+        plan_segments(disk, plan, committed)
+        for planned in plan.files:
+            if planned.name != TABLE_NAME:
+                _take(data_dir, staging, planned)
+        for name in log_names(disk):
+            if file_number(name) > folded:
+                _link(data_dir / name, staging / name)
+    plan_log(RealDisk(staging), plan, folded, last_sequence)
+    return plan
+
+
+def _copy_table(data_dir: Path, staging: Path) -> tuple[dict[int, int], int, int]:
+    """(next offset by queue, last sequence, last file) of the checkpoint that was copied."""
+    if not (data_dir / TABLE_NAME).exists():
+        return {}, 0, 0
+    target = staging / STATE
+    target.mkdir(mode=0o700)
+    try:
+        environment = lmdb.open(str(data_dir / STATE), map_size=MAP_SIZE, max_dbs=0, readonly=True)
+        try:
+            environment.copy(str(target), compact=True)
+        finally:
+            environment.close()
+    except lmdb.Error as error:
+        raise DiskFault(f"{STATE}: {error}") from error
+    table = LmdbTable(target)
+    try:
+        queues = QueueFold()
+        load_queues(table, queues)
+        last_sequence, folded = read_meta(table)
+    finally:
+        table.close()
+    return {number: queue.next for number, queue in queues.queues.items()}, last_sequence, folded
+
+
+def _take(data_dir: Path, staging: Path, planned: PlannedFile) -> None:
+    target = staging / planned.name
+    if planned.content is None:
+        _link(data_dir / planned.name, target)
+        return
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    target.write_bytes(planned.content)
+    planned.content = None  # it has a file of its own now
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        if source.suffix != ".log":
+            raise
+        # A broker that is starting removes a file it never used; nothing else removes one now.
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(source, target)

@@ -1,0 +1,182 @@
+"""The facts of queues as bodies of log records, and the record of a message in a queue.
+
+A record is the same bytes in the log and in a segment:
+
+    queue, offset, time, not before (nanoseconds of the wall clock, 0: at once), priority, size of the producer's name,
+    producer, sequence of the producer (only with a producer), then the message as in `facts`
+
+Queues and groups are named by numbers given once.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from millstream.model.message import Message
+from millstream.storage.facts import FactFault, Reader, decode_message, encode_message
+
+QUEUE_SAVED: Final = 20
+QUEUE_REMOVED: Final = 21
+RECORD_APPENDED: Final = 22
+GROUP_SAVED: Final = 23
+GROUP_REMOVED: Final = 24
+RECORDS_SETTLED: Final = 25
+RECORD_RETURNED: Final = 26
+QUEUE_TRIMMED: Final = 27
+FIRST_KIND: Final = QUEUE_SAVED
+LAST_KIND: Final = QUEUE_TRIMMED
+
+_NUMBER: Final = struct.Struct("<Q")
+_RECORD: Final = struct.Struct("<QQQQBB")
+_PAIR: Final = struct.Struct("<QQ")
+_GROUP: Final = struct.Struct("<QQQ")
+_SETTLED: Final = struct.Struct("<QQQQ")
+_RETURNED: Final = struct.Struct("<QQQIQ")
+PRODUCER_LENGTH_MAX: Final = 255
+
+
+@final
+class QueueRecord:
+    """A message in a queue, with what the queue knows about it."""
+
+    def __init__(
+        self,
+        offset: i64,
+        time_wall_ns: i64,
+        not_before_wall_ns: i64,
+        priority: i64,
+        producer: bytes,
+        producer_sequence: i64,
+    ) -> None:
+        self.offset: i64 = offset
+        self.time_wall_ns: i64 = time_wall_ns
+        self.not_before_wall_ns: i64 = not_before_wall_ns
+        self.priority: i64 = priority
+        self.producer = producer
+        self.producer_sequence: i64 = producer_sequence
+
+    def is_special(self) -> bool:
+        """Whether it may be handed out of turn: later than others, or before them."""
+        return self.not_before_wall_ns != 0 or self.priority != 0
+
+
+def encode_record(queue: int, record: QueueRecord, message: Message, expires_wall_ns: int) -> bytes:
+    producer = record.producer
+    head = _RECORD.pack(
+        queue,
+        int(record.offset),
+        int(record.time_wall_ns),
+        int(record.not_before_wall_ns),
+        int(record.priority),
+        len(producer),
+    )
+    if producer:
+        head += producer + _NUMBER.pack(int(record.producer_sequence))
+    return head + encode_message(message, expires_wall_ns)
+
+
+def decode_record(body: bytes) -> QueueRecord:
+    _, offset, time_ns, not_before, priority, size = _head(body)
+    if not size:
+        return QueueRecord(offset, time_ns, not_before, priority, b"", 0)
+    end = _RECORD.size + size
+    if end + 8 > len(body):
+        raise FactFault("a producer is longer than the record")
+    sequence: int = _NUMBER.unpack_from(body, end)[0]
+    return QueueRecord(offset, time_ns, not_before, priority, body[_RECORD.size : end], sequence)
+
+
+def decode_record_message(body: bytes, expires_ns_of: int) -> Message:
+    size = body[_RECORD.size - 1]
+    start = _RECORD.size + size + 8 if size else _RECORD.size
+    return decode_message(body, expires_ns_of, start)
+
+
+def record_place(body: bytes) -> tuple[int, int]:
+    """(queue, offset)"""
+    queue, offset = _PAIR.unpack_from(body)
+    return queue, offset
+
+
+def record_time(body: bytes) -> int:
+    time_ns: int = _NUMBER.unpack_from(body, 16)[0]
+    return time_ns
+
+
+def _head(body: bytes) -> tuple[int, int, int, int, int, int]:
+    if len(body) < _RECORD.size:
+        raise FactFault("a record of a queue is too short")
+    queue, offset, time_ns, not_before, priority, size = _RECORD.unpack_from(body)
+    return queue, offset, time_ns, not_before, priority, size
+
+
+# ------------------------------------------------------------------- queues
+
+
+def encode_queue(number: int, account: str, name: str, definition: bytes) -> bytes:
+    parts = [_NUMBER.pack(number)]
+    for part in (account.encode(), name.encode(), definition):
+        parts.append(len(part).to_bytes(4, "little"))
+        parts.append(part)
+    return b"".join(parts)
+
+
+def decode_queue(body: bytes) -> tuple[int, str, str, bytes]:
+    """(number, account, name, definition)"""
+    reader = Reader(body, 8)
+    account, name, definition = reader.take(), reader.take(), reader.take()
+    return _NUMBER.unpack_from(body)[0], account.decode(), name.decode(), definition
+
+
+def encode_number(number: int) -> bytes:
+    return _NUMBER.pack(number)
+
+
+def decode_number(body: bytes) -> int:
+    number: int = _NUMBER.unpack_from(body)[0]
+    return number
+
+
+def encode_pair(queue: int, other: int) -> bytes:
+    return _PAIR.pack(queue, other)
+
+
+def decode_pair(body: bytes) -> tuple[int, int]:
+    queue, other = _PAIR.unpack_from(body)
+    return queue, other
+
+
+def encode_group(queue: int, group: int, committed: int, name: str, filter: bytes) -> bytes:
+    """Also says where a group stands after a seek: everything below `committed` counts as settled, nothing above."""
+    encoded = name.encode()
+    return _GROUP.pack(queue, group, committed) + len(encoded).to_bytes(4, "little") + encoded + filter
+
+
+def decode_group(body: bytes) -> tuple[int, int, int, str, bytes]:
+    """(queue, group, committed, name, filter)"""
+    queue, group, committed = _GROUP.unpack_from(body)
+    name = Reader(body, _GROUP.size).take()
+    return queue, group, committed, name.decode(), body[_GROUP.size + 4 + len(name) :]
+
+
+def encode_settled(queue: int, group: int, first: int, last: int) -> bytes:
+    return _SETTLED.pack(queue, group, first, last)
+
+
+def decode_settled(body: bytes) -> tuple[int, int, int, int]:
+    """(queue, group, first, last)"""
+    queue, group, first, last = _SETTLED.unpack_from(body)
+    return queue, group, first, last
+
+
+def encode_returned(queue: int, group: int, offset: int, attempts: int, not_before_wall_ns: int) -> bytes:
+    return _RETURNED.pack(queue, group, offset, attempts, not_before_wall_ns)
+
+
+def decode_returned(body: bytes) -> tuple[int, int, int, int, int]:
+    """(queue, group, offset, attempts, not before)"""
+    queue, group, offset, attempts, not_before = _RETURNED.unpack_from(body)
+    return queue, group, offset, attempts, not_before

@@ -1,0 +1,137 @@
+"""A start: the state of the last checkpoint, then what the log has beyond it.
+
+Nothing is served before it is safe. What was read from the log may only be in the page cache (the process died before
+its sync, the machine did not), so the last files are written again in place and synced first: the same bytes over the
+same bytes, which a crash in between cannot harm.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from millstream.storage.checkpoint import Table, load_table, read_meta
+from millstream.storage.disk import Disk, Failpoints
+from millstream.storage.fold import Fold
+from millstream.storage.log_files import FOLDER, file_number
+from millstream.storage.log_format import FILE_HEADER_SIZE, Record
+from millstream.storage.log_recovery import Damage, RecoveredFile, log_names, read_file
+
+QUARANTINE: Final = "quarantine"
+PIECE: Final = 4 * 1024 * 1024
+
+
+@final
+class Recovery:
+    """What a start has found."""
+
+    def __init__(self, fold: Fold, folded_sequence: int) -> None:
+        self.fold = fold
+        self.folded_sequence = folded_sequence  # all up to here came from the table
+        self.records: list[Record] = []  # and these from the log
+        self.damage: list[Damage] = []
+        self.cuts: list[Damage] = []  # ends that were being written when the process died
+        self.next_number = 1
+
+
+def load_folded(table: Table, wall_offset_ns: int) -> tuple[Fold, int]:
+    """(state of the last checkpoint, last file in it)."""
+    fold = Fold(wall_offset_ns)
+    load_table(table, fold)
+    return fold, read_meta(table)[1]
+
+
+def recover(
+    disk: Disk, table: Table, wall_offset_ns: int, failpoints: Failpoints, keeps_records: bool = False
+) -> Recovery:
+    """Torn ends are cut, damage is copied aside, everything kept is made safe."""
+    hit = failpoints.hit
+    fold, folded = load_folded(table, wall_offset_ns)
+    found = Recovery(fold, fold.last_sequence)
+    names = log_names(disk)
+    number = folded
+    for name in names:
+        number = max(number, file_number(name))
+        if file_number(name) <= folded:
+            disk.remove(name)  # the checkpoint died between its commit and this
+            hit("recover.after_remove_folded")
+            continue
+        recovered = read_file(disk, name, name == names[-1])
+        found.damage.extend(recovered.damage)
+        if recovered.is_unused:
+            disk.remove(name)
+            hit("recover.after_remove_unused")
+            continue
+        if recovered.damage:
+            copy_aside(disk, name, failpoints)
+        if recovered.cut_at >= 0:
+            found.cuts.append(
+                Damage(name, recovered.cut_at, recovered.size, "a batch that was never confirmed")
+            )
+        if name in names[-2:]:  # older ones were synced when they were sealed, with the one behind them begun
+            make_safe(disk, recovered, failpoints)
+        gap = find_gap(recovered, fold.last_sequence)
+        if gap is not None:
+            found.damage.append(gap)
+        for record in recovered.records:
+            if record.sequence > fold.last_sequence:
+                fold.apply(record)
+                if keeps_records:
+                    found.records.append(record)
+    disk.sync_folder(FOLDER)
+    hit("recover.after_folder_sync")
+    found.next_number = number + 1
+    return found
+
+
+def find_gap(recovered: RecoveredFile, last_sequence: int) -> Damage | None:
+    """Sequences count up without gaps over all files: what is missing before a file was lost with another one."""
+    if not recovered.records:
+        return None
+    first = int(recovered.records[0].sequence)
+    if first <= last_sequence + 1 or recovered.damage:
+        return None  # damage inside this file has been named
+    text = f"the facts {last_sequence + 1} to {first - 1} are missing before this file"
+    return Damage(recovered.name, 0, FILE_HEADER_SIZE, text)
+
+
+def make_safe(disk: Disk, recovered: RecoveredFile, failpoints: Failpoints) -> None:
+    hit = failpoints.hit
+    file = disk.open(recovered.name)
+    try:
+        if recovered.cut_at >= 0:
+            hit("recover.before_cut")
+            file.truncate(recovered.cut_at)
+            hit("recover.after_cut")
+        position = 0
+        while position < recovered.end:
+            piece = file.read_at(position, min(PIECE, recovered.end - position))
+            if not piece:
+                break
+            file.write_at(position, piece)
+            position += len(piece)
+        hit("recover.after_rewrite")
+        file.sync()
+        hit("recover.after_sync")
+    finally:
+        file.close()
+
+
+def copy_aside(disk: Disk, name: str, failpoints: Failpoints) -> None:
+    """Keep a damaged file as it is: a checkpoint will remove the original."""
+    disk.make_folder(QUARANTINE)
+    target = f"{QUARANTINE}/{name.rpartition('/')[2]}"
+    if target in disk.names(QUARANTINE):
+        return
+    source = disk.open(name)
+    data = source.read_at(0, source.size())
+    source.close()
+    unfinished = f"{target}.part"
+    disk.remove(unfinished)
+    copy = disk.create(unfinished, 0)
+    copy.write_at(0, data)
+    copy.sync()
+    copy.close()
+    failpoints.hit("quarantine.before_rename")
+    disk.rename(unfinished, target)  # only a whole copy has this name
+    failpoints.hit("quarantine.after_rename")
+    disk.sync_folder(QUARANTINE)

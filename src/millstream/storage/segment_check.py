@@ -1,0 +1,210 @@
+"""Reads a whole segment and tells what is in it: good records, ranges that cannot be trusted, whether its index is right.
+
+And makes a segment good again: what can be read is written anew, the index is made from it. The ranges that are left out
+are the caller's to keep.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from millstream.storage.disk import Disk, DiskFault, DiskFile
+from millstream.storage.segment_format import (
+    HEADER_SIZE,
+    INDEX_INTERVAL,
+    MARK,
+    SEALED,
+    SEGMENT_MAGIC,
+    VERSION,
+    encode_entry,
+    encode_header,
+    find_header_fault,
+    folder_name,
+    header_version,
+    index_name,
+    segment_name,
+)
+from millstream.storage.segment_index import SegmentIndex, load_index
+from millstream.storage.segment_scan import SegmentScan
+
+REPAIR_SUFFIX: Final = ".repair"
+_PIECE_SIZE: Final = 1 << 20
+
+
+@final
+class LostRange:
+    """Bytes that are no records, and which offsets can have been there."""
+
+    def __init__(self, start: int, end: int, first: int) -> None:
+        self.start = start
+        self.end = end
+        self.first = first
+        self.last = -1  # known when the next good record is; -1: to the end of the segment
+
+
+@final
+class CheckedSegment:
+    def __init__(self, queue: int, first: int, is_last: bool) -> None:
+        self.queue = queue
+        self.first = first
+        self.is_last = is_last
+        self.name = segment_name(queue, first)
+        self.size = 0
+        self.records = 0
+        self.last = first - 1  # offset of the last good record
+        self.latest = 0
+        self.end = HEADER_SIZE  # behind the last good record
+        self.fault: str | None = None  # of the header
+        self.is_foreign = False  # written by a newer release: not ours to judge
+        self.is_index_bad = False
+        self.lost: list[LostRange] = []
+        self.unmet: dict[int, int] = {}  # places in the index where no such record begins
+        self.torn_at = -1  # where something begins that was never committed
+        self.index = SegmentIndex(queue, first)  # as it must be
+
+    def is_damaged(self) -> bool:
+        """The index of the last segment is not meant: it is synced late, and whoever appends next mends it."""
+        return self.must_rewrite() or (self.is_index_bad and not self.is_last)
+
+    def must_rewrite(self) -> bool:
+        return self.fault is not None or bool(self.lost)
+
+
+def check_segment(disk: Disk, queue: int, first: int, is_last: bool, complete_to: int) -> CheckedSegment:
+    """`complete_to`: no offset up to this one may be missing at the end of the last segment; -1: any may."""
+    checked = CheckedSegment(queue, first, is_last)
+    known = load_index(disk, queue, first)
+    for at in range(len(known.positions)):
+        checked.unmet[known.positions[at]] = known.offsets[at]
+    file = disk.open(checked.name)
+    try:
+        checked.size = int(file.size())
+        header = file.read_at(0, HEADER_SIZE)
+        checked.fault = find_header_fault(header, SEGMENT_MAGIC, queue, first)
+        checked.is_foreign = header_version(header) > VERSION
+        if not checked.is_foreign:
+            _walk(checked, known, file, complete_to)
+    finally:
+        file.close()
+    if not checked.records and is_last and not checked.lost and checked.size <= HEADER_SIZE:
+        checked.fault = None  # made, but its header never became safe: nothing was in it
+    if not checked.is_foreign and (checked.records or not is_last):
+        checked.is_index_bad = known.is_damaged or bool(checked.unmet)
+    return checked
+
+
+def _walk(checked: CheckedSegment, known: SegmentIndex, file: DiskFile, complete_to: int) -> None:
+    scan = SegmentScan(file, checked.queue, checked.size, HEADER_SIZE, checked.first - 1)
+    while True:
+        if scan.next():
+            _note_record(checked, scan)
+            continue
+        start = int(scan.position)
+        if scan.is_at_end() and start >= known.safe_position:
+            break
+        if checked.is_last and start >= known.safe_position and scan.find_behind(known) < 0:
+            if checked.last >= complete_to:
+                checked.torn_at = start
+                break
+        is_more = scan.go_on(known)
+        end = int(scan.position) if is_more else max(checked.size, known.safe_position)
+        _note_lost(checked, start, end)
+        if not is_more:
+            if known.safe_position >= start:
+                checked.lost[-1].last = max(known.safe_offset, checked.last)
+            break
+
+
+def _note_record(checked: CheckedSegment, scan: SegmentScan) -> None:
+    index = checked.index
+    start = int(scan.start)
+    offset = int(scan.last)
+    if checked.unmet.get(start) == offset:
+        del checked.unmet[start]
+    if checked.lost and checked.lost[-1].last < 0:
+        checked.lost[-1].last = offset - 1
+    at = start - sum([lost.end - lost.start for lost in checked.lost])  # where it will be without those
+    if not index.positions or at - index.positions[-1] >= INDEX_INTERVAL:
+        index.add(offset, max(checked.latest, int(scan.time)), at)
+    checked.latest = max(checked.latest, int(scan.time))
+    checked.records += 1
+    checked.last = offset
+    checked.end = int(scan.position)
+
+
+def _note_lost(checked: CheckedSegment, start: int, end: int) -> None:
+    if checked.lost and checked.lost[-1].end >= start:
+        checked.lost[-1].end = end
+    else:
+        checked.lost.append(LostRange(start, end, checked.last + 1))
+
+
+def rewrite_segment(disk: Disk, checked: CheckedSegment) -> None:
+    """Leave out what is lost. At any moment there is a segment that can be read."""
+    queue, first = checked.queue, checked.first
+    folder = folder_name(queue)
+    if checked.must_rewrite() and not checked.records:
+        disk.remove(index_name(queue, first))
+        disk.remove(checked.name)
+        disk.sync_folder(folder)
+        return
+    end = checked.end - sum([lost.end - lost.start for lost in checked.lost if lost.end <= checked.end])
+    if checked.must_rewrite():
+        unfinished = checked.name + REPAIR_SUFFIX
+        disk.remove(unfinished)
+        _copy_good(disk, checked, unfinished)
+        # Without an index a segment is read from its beginning; with one of other bytes it would not be.
+        disk.remove(index_name(queue, first))
+        disk.sync_folder(folder)
+        disk.rename(unfinished, checked.name)
+        disk.sync_folder(folder)
+    _write_index(disk, checked, end)
+    disk.sync_folder(folder)
+
+
+def _copy_good(disk: Disk, checked: CheckedSegment, target_name: str) -> None:
+    source = disk.open(checked.name)
+    try:
+        target = disk.create(target_name, 0)
+        try:
+            header = encode_header(SEGMENT_MAGIC, checked.queue, checked.first)
+            target.write_at(0, header)
+            at = HEADER_SIZE
+            position = HEADER_SIZE
+            for lost in checked.lost:
+                at = _copy(source, target, position, min(lost.start, checked.end), at)
+                position = max(lost.end, HEADER_SIZE)
+            _copy(source, target, position, checked.end, at)
+            target.sync()
+        finally:
+            target.close()
+    finally:
+        source.close()
+
+
+def _copy(source: DiskFile, target: DiskFile, start: int, end: int, at: int) -> int:
+    """Where the next byte goes."""
+    while start < end:
+        data = source.read_at(start, min(_PIECE_SIZE, end - start))
+        if not data:
+            raise DiskFault("a segment became shorter while it was read")
+        target.write_at(at, data)
+        start += len(data)
+        at += len(data)
+    return at
+
+
+def _write_index(disk: Disk, checked: CheckedSegment, end: int) -> None:
+    index = checked.index
+    name = index_name(checked.queue, checked.first)
+    unfinished = name + REPAIR_SUFFIX
+    disk.remove(unfinished)
+    kind = MARK if checked.is_last else SEALED
+    mark = encode_entry(index.seed, kind, checked.last, checked.latest, end)
+    file = disk.create(unfinished, 0)
+    try:
+        file.write_at(0, index.encode() + mark)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(unfinished, name)

@@ -1,0 +1,124 @@
+"""Real files, beyond the contract: rights, limits of the system, and what is never called a lack of room."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.runtime.disk_files import RealDisk, RealFile
+from millstream.storage.disk import DiskFault
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> RealDisk:
+    disk = RealDisk(tmp_path)
+    disk.make_folder("log")
+    return disk
+
+
+@pytest.fixture
+def small_files() -> Iterator[int]:
+    """This process may not write files beyond this size; the signal that goes with it is ignored by Python."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, old[1]))
+    yield 8192
+    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+def test_files_and_folders_are_for_their_owner_only(disk: RealDisk, tmp_path: Path) -> None:
+    disk.create("log/a", 10).close()
+    assert stat.S_IMODE((tmp_path / "log" / "a").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "log").stat().st_mode) & 0o077 == 0
+
+
+def test_room_is_reserved_when_a_file_is_made(disk: RealDisk, tmp_path: Path) -> None:
+    disk.create("log/a", 1 << 20).close()
+    assert (tmp_path / "log" / "a").stat().st_blocks * 512 >= 1 << 20
+
+
+def test_a_file_without_room_is_not_left_behind(disk: RealDisk, small_files: int) -> None:
+    with pytest.raises(DiskFault) as caught:
+        disk.create("log/a", small_files + 1)
+    assert caught.value.is_full
+    assert disk.names("log") == []
+    disk.create("log/a", small_files).close()
+
+
+def test_a_write_without_room_is_called_full(disk: RealDisk, small_files: int) -> None:
+    file = disk.create("log/a", small_files)
+    with pytest.raises(DiskFault) as caught:
+        file.write_at(small_files, b"x")
+    assert caught.value.is_full
+    file.close()
+
+
+def test_a_fault_names_the_file_and_not_the_machine(disk: RealDisk, tmp_path: Path) -> None:
+    with pytest.raises(DiskFault) as caught:
+        disk.open("log/missing")
+    assert "log/missing" in caught.value.text
+    assert str(tmp_path) not in caught.value.text
+
+
+def test_a_descriptor_gone_bad_is_a_fault_and_not_a_lack_of_room(disk: RealDisk, tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    os.close(descriptor)
+    file = RealFile(descriptor, "log/a")
+    for call in (
+        lambda: file.write_at(0, b"x"),
+        lambda: file.read_at(0, 1),
+        file.sync,
+        lambda: file.truncate(1),
+    ):
+        with pytest.raises(DiskFault) as caught:
+            call()
+        assert not caught.value.is_full
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_failed_sync_is_never_a_lack_of_room(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """What is full is tried again; a sync that failed must not be."""
+
+    def refuse(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    file = disk.create("log/a", 10)
+    monkeypatch.setattr(os, "fdatasync", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
+    for call in (file.sync, lambda: disk.sync_folder("log")):
+        with pytest.raises(DiskFault) as caught:
+            call()
+        assert caught.value.is_sync
+        assert not caught.value.is_full
+    monkeypatch.undo()
+    file.close()
+
+
+def test_every_new_folder_is_made_safe_in_its_own_parent(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    disk.make_folder("queues/7")
+    assert {str(tmp_path), str(tmp_path / "queues")} <= set(synced)
+
+
+def test_large_data_is_written_and_read_whole(disk: RealDisk) -> None:
+    data = bytes(range(256)) * 4096 * 4
+    file = disk.create("log/a", 0)
+    file.write_at(3, data)
+    assert file.read_at(3, len(data) + 10) == data
+    file.close()

@@ -1,0 +1,140 @@
+"""The thread of the log on a simulated disk: answers come on the loop, in order; faults fence, a full disk waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fakes import ManualWakeup
+
+from millstream.runtime import log_thread
+from millstream.runtime.log_thread import LogThread
+from millstream.storage.log import Log
+from millstream.storage.log_files import FOLDER, LogFiles, file_name
+from millstream.storage.log_recovery import read_file
+from simulation.disk import Mood, SimulatedDisk
+from simulation.failpoints import DeadlyFailpoints
+
+FILE_SIZE = 4096
+
+
+class Bench:
+    """A log with its thread; `wait` returns after the next answer."""
+
+    def __init__(self, with_sync: bool = True) -> None:
+        self.disk = SimulatedDisk(1)
+        self.disk.make_folder(FOLDER)
+        files = LogFiles(self.disk, DeadlyFailpoints(), FILE_SIZE, 1, 0, with_sync)
+        self._answered = asyncio.Event()
+        self.thread = LogThread(files, self._answered.set)
+        self.log = Log(self.thread, ManualWakeup(), 1)
+
+    async def wait(self) -> None:
+        await asyncio.wait_for(self._answered.wait(), 10)
+        self._answered.clear()
+
+    async def wait_durable(self, position: int) -> None:
+        while self.log.durable < position:
+            await self.wait()
+
+    async def wait_fault(self) -> None:
+        while not self.log.fault:
+            await self.wait()
+
+
+@pytest.fixture(autouse=True)
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_thread, "RETRY_S", 0.001)
+    monkeypatch.setattr(log_thread, "SYNC_INTERVAL_S", 0.001)
+
+
+async def test_facts_become_durable_in_order() -> None:
+    bench = Bench()
+    seen: list[int] = []
+    for number in range(1, 101):
+        bench.log.append(1, b"%d" % number)
+        bench.log.flush()
+        if number % 7 == 0:
+            await bench.wait()
+            seen.append(int(bench.log.durable))
+    await bench.wait_durable(100)
+    assert seen == sorted(seen)
+    bench.thread.close()
+    found = read_file(bench.disk.crash(Mood.NOTHING), file_name(1), True)
+    assert [record.body for record in found.records] == [b"%d" % number for number in range(1, 101)]
+
+
+async def test_closing_writes_what_was_handed_over() -> None:
+    bench = Bench()
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    bench.thread.close()
+    assert len(read_file(bench.disk.crash(Mood.NOTHING), file_name(1), True).records) == 1
+
+
+async def test_a_failed_sync_fences_and_is_never_tried_again() -> None:
+    bench = Bench()
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    await bench.wait_durable(1)
+    bench.disk.fail_next("sync")
+    bench.log.append(1, b"b")
+    bench.log.flush()
+    await bench.wait_fault()
+    steps = bench.disk.steps
+    bench.log.append(1, b"c")
+    bench.log.flush()
+    bench.thread.close()
+    assert bench.log.durable == 1
+    assert "Input/output error" in bench.log.fault
+    assert bench.disk.steps == steps
+
+
+async def test_a_full_disk_is_told_and_the_batch_is_written_when_there_is_room() -> None:
+    bench = Bench()
+    bench.disk.fill(10)
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    await bench.wait()
+    assert bench.log.is_full
+    assert bench.log.durable == 0
+    bench.disk.fill(None)
+    await bench.wait_durable(1)
+    assert not bench.log.is_full
+    assert not bench.log.fault
+    bench.thread.close()
+
+
+async def test_a_full_disk_does_not_keep_the_broker_from_stopping() -> None:
+    bench = Bench()
+    bench.disk.fill(10)
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    await bench.wait()
+    bench.thread.close()
+    assert bench.log.durable == 0
+
+
+async def test_without_a_sync_per_batch_what_is_written_gets_synced_soon() -> None:
+    bench = Bench(with_sync=False)
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    await bench.wait_durable(1)
+    bench.thread.close()
+    assert len(read_file(bench.disk.crash(Mood.NOTHING), file_name(1), True).records) == 1
+
+
+async def test_without_a_sync_per_batch_a_failed_sync_fences_too() -> None:
+    bench = Bench(with_sync=False)
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    await bench.wait_durable(1)
+    bench.disk.fail_next("sync")
+    number = 1
+    while not bench.log.fault:
+        number += 1
+        bench.log.append(1, b"b")
+        bench.log.flush()
+        await bench.wait()
+    assert "Input/output error" in bench.log.fault
+    bench.thread.close()
