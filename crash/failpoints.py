@@ -46,6 +46,7 @@ class FailpointRun(Campaign):
         super().__init__(PATHS, len(names) + 1, seed, settings=SETTINGS, folder=folder)
         self._names = names
         self._counts = random.Random(seed)
+        self._limits: dict[str, int] = {}
         self.reached: dict[str, int] = {}
 
     def run_round(self) -> None:
@@ -53,7 +54,7 @@ class FailpointRun(Campaign):
             super().run_round()
             return
         name = self._names[self.broker.starts - 1]
-        count = self._counts.randint(1, COUNT_MAX)
+        count = self._counts.randint(1, self._limits.get(name, COUNT_MAX))
         try:
             self.come_up({VARIABLE: f"{name}:{count}"})
             self.driver.run(self._is_reached, PATIENCE_S)
@@ -62,7 +63,10 @@ class FailpointRun(Campaign):
         except BrokerFault:
             if self.broker.poll() != -signal.SIGKILL:
                 raise  # only one that died there may fail to start
-        self.reached[name] = self.reached.get(name, 0) + self._is_reached()
+        if self._is_reached():
+            self.reached[name] = self.reached.get(name, 0) + 1
+        else:
+            self._limits[name] = max(1, count - 1)  # a short process does not pass there so often
         self.go_down()
 
     def _is_reached(self) -> bool:

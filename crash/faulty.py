@@ -43,7 +43,7 @@ class Trouble:
     def before_sync(self) -> None:
         self._wait_out_stall()
         if self._kind() == SYNC_ERROR:
-            raise DiskFault("Input/output error at sync (planted)")
+            raise DiskFault("Input/output error at sync (planted)", is_sync=True)
 
     def _wait_out_stall(self) -> None:
         while self._kind() == STALL:

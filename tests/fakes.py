@@ -280,9 +280,9 @@ class FakeLink(Link):
         self.is_authenticated = False
         self.waits_for_store = False
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | memoryview) -> None:
         self.writes += 1
-        self.data += data
+        self.data += bytes(data)
 
     def unsent_bytes(self) -> int:
         return self.unsent

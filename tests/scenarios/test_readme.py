@@ -41,7 +41,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = str(Path(millstream.__file__).resolve().parents[1])  # of the build under test
-RUNNABLE = ("README.md", "docs/getting-started.md", "docs/security.md", "docs/operations.md", "docs/queues.md")
+RUNNABLE = (
+    "README.md",
+    "docs/getting-started.md",
+    "docs/security.md",
+    "docs/operations.md",
+    "docs/queues.md",
+)
 MIGRATION = "docs/migrate-from-mosquitto.md"
 PAGES = (*RUNNABLE, MIGRATION, "ARCHITECTURE.md")
 WELL_KNOWN_PORTS = ("1883", "8883", "8083", "8084")

@@ -21,7 +21,7 @@ from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.log_thread import LogThread
 from millstream.runtime.segment_thread import SegmentThread
-from millstream.storage.disk import Disk
+from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.fold import Fold
 from millstream.storage.log import Log
 from millstream.storage.log_files import FOLDER, LogFiles, file_number
@@ -62,8 +62,11 @@ class DurableStore:
         check_restored(data_dir)
         self._disk = RealDisk(data_dir)
         self._disk.make_folder(FOLDER)
-        with hold_checkpoints(data_dir):  # one may outlive the broker that started it
-            found = recover_folder(self._disk, data_dir)
+        try:
+            with hold_checkpoints(data_dir):  # one may outlive the broker that started it
+                found = recover_folder(self._disk, data_dir)
+        except DiskFault as fault:
+            raise StorageFault(f"{data_dir}: {fault.text}", "millstream storage verify") from None
         fold, next_number = found.fold, found.next_number
         self.damage = found.damage
         for damage in found.damage:
@@ -106,6 +109,7 @@ class DurableStore:
             "millstream.runtime.checkpoint_run",
             str(self._data_dir),
             str(last_file),
+            str(os.getpid()),
             stderr=asyncio.subprocess.PIPE,
         )
         _, errors = await process.communicate()

@@ -76,13 +76,14 @@ def _drop_entries(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -
     """Also what named an entry that goes: it could not be used any more."""
     from millstream.storage.table_check import check_table
 
-    table = LmdbTable(data_dir / STATE)
+    table = LmdbTable(data_dir / STATE, is_lenient=True)
     try:
         bad = survey.table.bad
         while bad:
             for entry in bad:
                 _drop_entry(disk, table, entry.key, entry.text, done)
             bad = check_table(table).bad
+        table.trust()
         table.commit()
     finally:
         table.close()

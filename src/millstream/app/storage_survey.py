@@ -107,7 +107,7 @@ def _survey_table(survey: Survey, data_dir: Path) -> tuple[dict[int, StoredQueue
     state = f"damaged: {len(lost)} entries cannot be trusted" if lost else "good"
     survey.findings.append(Finding("state", "entries", checked.entries, state, bool(lost), lost))
     bad = {entry.key for entry in checked.bad}
-    table = LmdbTable(data_dir / "state")
+    table = LmdbTable(data_dir / "state", is_lenient=True)
     try:
         for key in bad:
             table.delete(key)  # never committed

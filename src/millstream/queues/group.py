@@ -145,13 +145,20 @@ class Group(RecordWaiter):
         """Settled for good. In order it is written once per loop iteration, out of order at once."""
         queue = self.queue
         if self.attempts:
-            self.attempts.pop(int(first), None)
+            self._forget_attempts(first, last)
         if first > self.committed:
             self.settled.add(first, last)
             queue.note_settled(self, first, last)
             return
         self._advance(last + 1)
         queue.note_committed(self)
+
+    def _forget_attempts(self, first: i64, last: i64) -> None:
+        if first == last:
+            self.attempts.pop(int(first), None)
+            return
+        for offset in [offset for offset in self.attempts if first <= offset <= last]:
+            del self.attempts[offset]
 
     def _advance(self, committed: i64) -> None:
         if committed > self.committed:
@@ -185,6 +192,7 @@ class Group(RecordWaiter):
         for pending in list(self.pending.values()):
             self._close(pending)
         self._returned.clear()
+        self._not_before.clear()
         self.attempts.clear()
         self.specials.clear()
         self.settled = Intervals()

@@ -1,10 +1,14 @@
-"""`python -m millstream.runtime.checkpoint_run DIR FILE`: fold the log up to a file into the table, then remove it.
+"""`python -m millstream.runtime.checkpoint_run DIR FILE [PARENT]`: fold the log up to a file into the table, then remove it.
 
 A process of its own: folding is work for a processor, and the broker's loop must not feel it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +26,7 @@ from millstream.storage.log_recovery import Damage, log_names, read_file
 from millstream.storage.recovery import copy_aside, find_gap
 from millstream.storage.segment_writer import SegmentWriter
 
+PR_SET_PDEATHSIG: Final = 1
 SEGMENT_SIZE: Final = 64 * 1024 * 1024
 
 
@@ -69,7 +74,17 @@ def tell(damage: Damage) -> None:
     sys.stderr.write(f"{damage.sentence()}\n")
 
 
+def die_with_parent(parent: int) -> None:
+    """A checkpoint is for the broker that started it: what it left half done, the next one does again."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)  # it was gone before we could ask
+
+
 def main() -> int:
+    if len(sys.argv) > 3:
+        die_with_parent(int(sys.argv[3]))
     folder, last_file = Path(sys.argv[1]), int(sys.argv[2])
     try:
         with hold_checkpoints(folder):

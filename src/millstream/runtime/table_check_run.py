@@ -36,13 +36,16 @@ def check_in_process(folder: Path) -> CheckedTable | str:
 def main() -> int:
     folder = Path(sys.argv[1])
     try:
-        table = LmdbTable(folder / "state")
+        table = LmdbTable(folder / "state", is_lenient=True)
         try:
             checked = check_table(table)
         finally:
             table.close()
     except DiskFault as fault:
         sys.stdout.write(json.dumps({"fault": fault.text}))
+        return 1
+    if checked.fault:
+        sys.stdout.write(json.dumps({"fault": checked.fault}))
         return 1
     bad = [[entry.key.hex(), entry.text] for entry in checked.bad]
     sys.stdout.write(json.dumps({"entries": checked.entries, "bad": bad}))

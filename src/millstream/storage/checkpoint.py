@@ -26,6 +26,7 @@ from typing import Final, final
 from mypy_extensions import mypyc_attr
 
 from millstream.storage import facts, queue_facts
+from millstream.storage.disk import DiskFault
 from millstream.storage.fold import PLACEHOLDER, Fold
 from millstream.storage.log_format import Record
 from millstream.storage.segment_writer import SegmentWriter
@@ -63,6 +64,14 @@ class Table(ABC):
 
     @abstractmethod
     def items(self, prefix: bytes) -> list[tuple[bytes, bytes]]: ...
+
+    def is_damaged(self, key: bytes) -> bool:
+        """Whether an entry is not what was put there, as far as this table can tell."""
+        return False
+
+    def find_fault(self) -> str:
+        """Why the table as a whole cannot be trusted; empty: it can, as far as it can tell."""
+        return ""
 
     @abstractmethod
     def commit(self) -> None: ...
@@ -278,6 +287,9 @@ def read_meta(table: Table) -> tuple[int, int]:
 
 def load_table(table: Table, fold: Fold) -> None:
     """Put the state of the last checkpoint into a fold that is to go on with the log."""
+    fault = table.find_fault()
+    if fault:
+        raise DiskFault(f"state: {fault}; `millstream storage repair` begins anew with what can be trusted")
     for key, stored in table.items(b"m"):
         fold.apply(Record(_KEY.unpack(key[1:])[0], facts.MESSAGE, stored[_USES.size :]))
     for prefix, kind in (

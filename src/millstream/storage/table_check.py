@@ -41,15 +41,18 @@ class CheckedTable:
     def __init__(self) -> None:
         self.entries = 0
         self.bad: list[BadEntry] = []
+        self.fault = ""  # of the table as a whole
 
 
 def check_table(table: Table) -> CheckedTable:
     checked = CheckedTable()
     for key, body in table.items(b""):
         checked.entries += 1
-        text = find_fault(table, key, body)
+        text = "its checksum is wrong" if table.is_damaged(key) else find_fault(table, key, body)
         if text is not None:
             checked.bad.append(BadEntry(key, text))
+    if not checked.bad:
+        checked.fault = table.find_fault()
     return checked
 
 

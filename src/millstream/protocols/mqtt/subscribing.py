@@ -87,7 +87,8 @@ def _subscribe_one(
             return guarantee
         existed = broker.subscribe(session, subscription)
     except Refused as refused:
-        return REASON_CODES[refused.reason]
+        reason = REASON_CODES[refused.reason]
+        return code.TOPIC_FILTER_INVALID if reason == code.TOPIC_NAME_INVALID else reason
     # [MQTT-3.3.1-9 .. 11]; a shared subscription never gets retained messages
     if not group and (entry.retain_handling == 0 or (entry.retain_handling == 1 and not existed)):
         messages = session.account.retained.match(filter, broker.clock.now_ns)
