@@ -25,7 +25,12 @@ PATTERN: Final = re.compile(r"\bhit\(\s*\"([a-z0-9_.]+)\"")
 COUNT_MAX: Final = 6  # the place is passed up to so often before it kills
 PATIENCE_S: Final = 4.0
 LINGER_S: Final = 0.1  # a broker whose checkpoint died lives so much longer
-SETTINGS: Final = ("storage.log_file_size=64KiB", "log.level=error", "log.format=json")
+SETTINGS: Final = (
+    "storage.log_file_size=64KiB",
+    "storage.segment_size=64KiB",
+    "log.level=error",
+    "log.format=json",
+)
 CHILD_DIED: Final = "checkpoint_failed"
 
 

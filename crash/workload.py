@@ -16,6 +16,7 @@ LATE_GROUP: Final = "latecomer"
 # small files, so that a run sees many of them end; room for what comes while a client is away
 SETTINGS: Final = (
     "storage.log_file_size=256KiB",
+    "storage.segment_size=256KiB",
     "session.max_offline_queue_size=1000000",
     "session.max_offline_queue_bytes=1GiB",
     "queues.stream-1.kind=stream",

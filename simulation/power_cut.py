@@ -38,7 +38,16 @@ CHECKPOINT_FAILPOINTS = (
     "checkpoint.after_remove",
     "checkpoint.after_folder_sync",
 )
-FAILPOINTS = LOG_FAILPOINTS + CHECKPOINT_FAILPOINTS + SEGMENT_FAILPOINTS
+RECOVERY_FAILPOINTS = (
+    "recover.after_remove_folded",
+    "recover.after_remove_unused",
+    "recover.before_cut",
+    "recover.after_cut",
+    "recover.after_rewrite",
+    "recover.after_sync",
+    "recover.after_folder_sync",
+)
+FAILPOINTS = LOG_FAILPOINTS + CHECKPOINT_FAILPOINTS + SEGMENT_FAILPOINTS + RECOVERY_FAILPOINTS
 ENDINGS = ("failpoint", "failpoint", "moment", "quiet", "start", "sync error", "write error", "full disk")
 
 

@@ -10,7 +10,7 @@ from simulation.run import run_failpoint, run_seed
 SEEDS = 100
 DEATHS_PER_FAILPOINT = 3
 SEEDS_PER_FAILPOINT = 40
-RARE = (
+RARE = ("segment.before_cut", "segment.after_cut", "segment.after_cut_sync", "recover.after_remove_unused")  # not in so few seeds
     "_cut"  # an end torn just so: some three in 150 seeds, left to the long run and to the tests of segments
 )
 
@@ -26,7 +26,7 @@ def test_nothing_confirmed_is_lost_at_any_moment(block: int) -> None:
 def test_nothing_confirmed_is_lost_at_this_place(failpoint: str) -> None:
     outcomes = run_failpoint(failpoint, DEATHS_PER_FAILPOINT, SEEDS_PER_FAILPOINT)
     assert [(outcome.seed, outcome.fault) for outcome in outcomes if outcome.fault] == []
-    assert outcomes or RARE in failpoint, "this place is never reached"
+    assert outcomes or failpoint in RARE, "this place is never reached"
 
 
 def test_every_place_that_is_reached_is_known() -> None:

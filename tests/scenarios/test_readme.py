@@ -226,6 +226,7 @@ class Terminals:
         self._ready_file = home / "ready.json"
         self._running: list[subprocess.Popen[bytes]] = []
         self._subscriber_output = home / "sub.txt"
+        self._output = ""
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")},
             "PYTHONPATH": SOURCE,
@@ -275,11 +276,14 @@ class Terminals:
                 timeout=TIMEOUT_S,
                 check=False,
             )
+            self._output = done.stdout
             assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
 
     def type_until_shown(self, block: Block, expected: str) -> None:
         for _ in range(PUBLISHES_MAX):
             self.type(block)
+            if expected in self._output:  # what the block itself prints
+                return
             if expected in self._subscriber_output.read_text(encoding="utf-8"):
                 return
         pytest.fail(f"the subscriber never showed {expected!r}")

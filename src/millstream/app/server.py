@@ -50,7 +50,7 @@ GC_THRESHOLDS: Final = (50_000, 20, 50)  # objects of the hot path are not part 
 class Millstream:
     """A broker in this event loop: `async with Millstream(config) as broker: broker.addresses`."""
 
-    def __init__(self, config: Config, store: Store | None = None) -> None:
+    def __init__(self, config: Config, store: Store | None = None, with_control: bool = False) -> None:
         self.config = config
         self.addresses: dict[str, tuple[str, int]] = {}
         self._rights = Rights(config)
@@ -64,6 +64,7 @@ class Millstream:
             self._durable = DurableStore(
                 config.data_dir,
                 config.storage.log_file_size,
+                config.storage.segment_size,
                 config.storage.durability == "fsync",
                 self._wakeup,
                 self._on_durable,
@@ -79,7 +80,9 @@ class Millstream:
             self._wakeup,
         )
         self.broker.clock.wall_offset_ns = time.time_ns() - time.monotonic_ns()
-        self._control = Control(self.broker, config.data_dir) if config.control.enabled else None
+        # an embedded broker is controlled by the program around it
+        has_control = with_control and config.control.enabled
+        self._control = Control(self.broker, config.data_dir) if has_control else None
         self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.Task[None] | None = None
         self._verifier: Verifier | None = None
@@ -251,7 +254,7 @@ async def _serve(config: Config, on_ready: Callable[[dict[str, tuple[str, int]]]
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    millstream = Millstream(config)
+    millstream = Millstream(config, with_control=True)
     await millstream.start()
     if not is_compiled():
         log.warning(

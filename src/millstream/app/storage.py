@@ -49,6 +49,7 @@ class DurableStore:
         self,
         data_dir: Path,
         file_size: int,
+        segment_size: int,
         with_sync: bool,
         wakeup: Wakeup,
         on_progress: Callable[[], None],
@@ -57,6 +58,7 @@ class DurableStore:
         self._on_folded = on_folded
         self._log_line = structlog.get_logger("millstream")
         self._data_dir = data_dir
+        self._segment_size = segment_size
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = lock(data_dir)
         check_restored(data_dir)
@@ -109,6 +111,7 @@ class DurableStore:
             "millstream.runtime.checkpoint_run",
             str(self._data_dir),
             str(last_file),
+            str(self._segment_size),
             str(os.getpid()),
             stderr=asyncio.subprocess.PIPE,
         )

@@ -26,3 +26,10 @@ class Storage(Section):
         minimum=64 * KIB,
         maximum=4 * GIB,
     )
+    segment_size: Size = setting(
+        64 * MIB,
+        "Size of one file with the records of a queue; the oldest goes when nobody needs anything in it.",
+        unit="bytes",
+        minimum=64 * KIB,
+        maximum=4 * GIB,
+    )

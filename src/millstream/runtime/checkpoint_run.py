@@ -1,4 +1,4 @@
-"""`python -m millstream.runtime.checkpoint_run DIR FILE [PARENT]`: fold the log up to a file into the table, then remove it.
+"""`python -m millstream.runtime.checkpoint_run DIR FILE SEGMENT_SIZE [PARENT]`: fold the log up to a file, then remove it.
 
 A process of its own: folding is work for a processor, and the broker's loop must not feel it.
 """
@@ -83,14 +83,14 @@ def die_with_parent(parent: int) -> None:
 
 
 def main() -> int:
-    if len(sys.argv) > 3:
-        die_with_parent(int(sys.argv[3]))
-    folder, last_file = Path(sys.argv[1]), int(sys.argv[2])
+    folder, last_file, segment_size = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    if len(sys.argv) > 4:
+        die_with_parent(int(sys.argv[4]))
     try:
         with hold_checkpoints(folder):
             table = LmdbTable(folder / "state")
             try:
-                run(RealDisk(folder), table, last_file, find_failpoints(), SEGMENT_SIZE, tell)
+                run(RealDisk(folder), table, last_file, find_failpoints(), segment_size, tell)
             finally:
                 table.close()
     except DiskFault as fault:

@@ -151,7 +151,7 @@ def test_a_backup_waits_for_a_checkpoint_to_end(data_dir: Path, tmp_path: Path) 
 
 
 def test_a_checkpoint_waits_for_a_backup_to_have_its_files(data_dir: Path) -> None:
-    command = [sys.executable, "-m", "millstream.runtime.checkpoint_run", str(data_dir), "1"]
+    command = [sys.executable, "-m", "millstream.runtime.checkpoint_run", str(data_dir), "1", "67108864"]
     with hold_checkpoints(data_dir):
         process = subprocess.Popen(command)
         deadline = time.monotonic() + 30
