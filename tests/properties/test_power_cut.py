@@ -10,8 +10,11 @@ from simulation.run import run_failpoint, run_seed
 SEEDS = 100
 DEATHS_PER_FAILPOINT = 3
 SEEDS_PER_FAILPOINT = 40
-RARE = ("segment.before_cut", "segment.after_cut", "segment.after_cut_sync", "recover.after_remove_unused")  # not in so few seeds
-    "_cut"  # an end torn just so: some three in 150 seeds, left to the long run and to the tests of segments
+RARE = (  # an end torn just so: some three in 150 seeds, left to the long run and to the tests of segments
+    "segment.before_cut",
+    "segment.after_cut",
+    "segment.after_cut_sync",
+    "recover.after_remove_unused",
 )
 
 

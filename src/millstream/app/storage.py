@@ -18,6 +18,7 @@ from millstream.model.outbox import Wakeup
 from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
+from millstream.runtime.kernel_sync import open_kernel_sync
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.log_thread import LogThread
 from millstream.runtime.segment_thread import SegmentThread
@@ -77,7 +78,8 @@ class DurableStore:
             self._log_line.warning("storage_cut", range=cut.sentence())
         salt = secrets.randbits(32) | 1
         self._files = LogFiles(self._disk, find_failpoints(), file_size, next_number, 0, with_sync, salt)
-        self._thread = LogThread(self._files, self._on_answer)
+        kernel = open_kernel_sync(data_dir) if with_sync else None
+        self._thread = LogThread(self._files, self._on_answer, kernel)
         self.log = Log(self._thread, wakeup, fold.last_sequence + 1)
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self.store = LogStore(self.log, fold.state(), fold.numbers(), wall_offset_ns)

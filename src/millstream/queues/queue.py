@@ -9,7 +9,7 @@ Invariants
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -30,6 +30,9 @@ from millstream.storage.stored_queue import PRODUCERS_MAX, StoredQueue
 
 if TYPE_CHECKING:
     from millstream.queues.catalog import Catalog
+
+
+MARK_EVERY: Final[i64] = 64  # of the records of one batch only so many need to be told apart
 
 
 @final
@@ -76,7 +79,9 @@ class Queue(Outlet):
         self.producers: dict[bytes, int] = {}
         self.specials: dict[int, tuple[int, int]] = {}  # offset: priority, due (deadline)
         self._next_group: i64 = 1
-        self._unsafe: deque[tuple[int, int]] = deque()  # position in the store, offset behind it
+        # position in the store, offset behind it: of some records on the way, and of the last one
+        self._unsafe: deque[tuple[int, int]] = deque()
+        self._last_position: i64 = 0
         self._prefix = (f"{name}/" if name.startswith(DEAD_LETTER_PREFIX) else f"$queue/{name}/").encode()
 
     def redefine(self, definition: Definition) -> None:
@@ -177,9 +182,11 @@ class Queue(Outlet):
             self.visible = self.next
             self.agenda.wake(self)
         else:
-            if not self._unsafe:
+            if self._last_position <= self.store.durable():
                 self.agenda.wait_durable(self)
-            self._unsafe.append((int(position), int(self.next)))
+            if offset % MARK_EVERY == 0:
+                self._unsafe.append((int(position), int(self.next)))
+            self._last_position = position
         return offset
 
     def _is_new(self, directions: Directions) -> bool:
@@ -226,8 +233,10 @@ class Queue(Outlet):
         unsafe = self._unsafe
         while unsafe and unsafe[0][0] <= durable:
             self.visible = unsafe.popleft()[1]
+        if self._last_position <= durable:
+            self.visible = self.next
         self.dispatch()
-        return len(unsafe) > 0
+        return self._last_position > durable
 
     def dispatch(self) -> None:
         for group in list(self.groups.values()):

@@ -55,6 +55,9 @@ class RealFile(DiskFile):
         except OSError as error:  # never "try again": the system may have forgotten what it could not write
             raise DiskFault(f"{self._name}: {error.strerror or error}", is_sync=True) from error
 
+    def descriptor(self) -> i64:
+        return self._descriptor
+
     def truncate(self, size: i64) -> None:
         try:
             os.ftruncate(self._descriptor, int(size))

@@ -1,9 +1,10 @@
-"""Writes and syncs batches in a thread of its own and brings the answer back to the loop."""
+"""Writes and syncs batches away from the loop: by the kernel where it can, else in a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
 import threading
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from millstream.runtime.kernel_sync import KernelSync
 from millstream.storage.disk import DiskFault
 from millstream.storage.log import Batch, BatchWriter, Log
 from millstream.storage.log_files import LogFiles
@@ -22,8 +24,11 @@ SYNC_INTERVAL_S: Final = 1.0  # without a sync per batch, this is the window tha
 class LogThread(BatchWriter):
     """`on_progress` runs on the loop after each answer."""
 
-    def __init__(self, files: LogFiles, on_progress: Callable[[], None]) -> None:
+    def __init__(
+        self, files: LogFiles, on_progress: Callable[[], None], kernel: KernelSync | None = None
+    ) -> None:
         self._files = files
+        self._kernel = kernel  # syncs without the thread, where it can and no new file is needed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_progress = on_progress
         self._batches: queue.SimpleQueue[tuple[Batch, Log] | None] = queue.SimpleQueue()
@@ -36,11 +41,47 @@ class LogThread(BatchWriter):
     def submit(self, batch: Batch, log: Log) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        self._batches.put((batch, log))
+            if self._kernel is not None:
+                self._kernel.listen(self._loop)
+        if not self._files.fits(batch) or not self._start(batch, log):
+            self._batches.put((batch, log))
+
+    def _start(self, batch: Batch, log: Log) -> bool:
+        """Write here, into the page cache, and let the kernel sync; False: the thread has to do it."""
+        files = self._files
+        kernel = self._kernel
+        descriptor = files.descriptor()
+        if descriptor < 0 or (files.with_sync and kernel is None):
+            return False
+        place = files.place()
+        try:
+            files.put(batch)
+        except DiskFault:
+            return False  # the thread tries again, as often as it takes
+        if kernel is None:
+            files.is_unsynced = True  # the thread syncs it within a second
+            log.on_written(batch)
+            self._log = log
+            self._on_progress()
+            return True
+        if kernel.start(descriptor, partial(self._on_synced, batch, log)):
+            return True
+        files.go_back(place)
+        return False
+
+    def _on_synced(self, batch: Batch, log: Log, error: int) -> None:
+        if error:
+            log.on_failed(f"the log cannot be synced: {os.strerror(error)}")
+        else:
+            self._files.on_synced()
+            log.on_written(batch)
+        self._on_progress()
 
     def close(self) -> None:
         """Write what was submitted, then end."""
         self._is_closing.set()
+        if self._kernel is not None:
+            self._kernel.close()
         self._batches.put(None)
         self._thread.join(timeout=10)
         with contextlib.suppress(DiskFault):  # the log has been told

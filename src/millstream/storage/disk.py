@@ -36,6 +36,10 @@ class DiskFile(ABC):
     @abstractmethod
     def sync(self) -> None: ...
 
+    def descriptor(self) -> i64:
+        """What the system knows it by, for those who sync it in another way; -1: it has none."""
+        return -1
+
     @abstractmethod
     def truncate(self, size: i64) -> None: ...
 

@@ -46,9 +46,9 @@ class LogFiles:
         self._file_size = file_size
         self._number = next_number - 1
         self._epoch = epoch
-        self._with_sync = with_sync  # False: `sync` is called now and then instead
+        self.with_sync = with_sync  # False: `sync` is called now and then instead
         self._salt = salt  # chance: every file has its own, made of it and its number
-        self._is_unsynced = False
+        self.is_unsynced = False
         self._file: DiskFile | None = None
         self._offset = 0
         self._end = 0
@@ -57,9 +57,21 @@ class LogFiles:
 
     def write(self, batch: Batch) -> None:
         """Append and sync. DiskFault with `is_full` leaves everything as it was."""
-        size = BATCH_HEAD_SIZE + len(batch.records)
-        if self._file is None or self._offset + size > self._end:
-            self._roll(size)
+        if not self.fits(batch):
+            self._roll(BATCH_HEAD_SIZE + len(batch.records))
+        file = self.put(batch)
+        if self.with_sync:
+            file.sync()
+            self.on_synced()
+        else:
+            self.is_unsynced = True
+
+    def fits(self, batch: Batch) -> bool:
+        """Whether it needs no new file."""
+        return self._file is not None and self._offset + BATCH_HEAD_SIZE + len(batch.records) <= self._end
+
+    def put(self, batch: Batch) -> DiskFile:
+        """Append one that fits, and give the file that is to be synced."""
         file = self._file
         assert file is not None
         head = encode_batch_head(
@@ -74,17 +86,27 @@ class LogFiles:
         hit("log.before_write")
         file.write_at(self._offset, head + batch.records)
         hit("log.after_write")
-        if self._with_sync:
-            file.sync()
-            hit("log.after_sync")
-        else:
-            self._is_unsynced = True
-        self._offset += size
+        self._offset += len(head) + len(batch.records)
         self._last_sequence = int(batch.last())
+        return file
+
+    def descriptor(self) -> int:
+        """Of the file that is written now; -1: it has none."""
+        return -1 if self._file is None else int(self._file.descriptor())
+
+    def place(self) -> tuple[int, int]:
+        return (self._offset, self._last_sequence)
+
+    def go_back(self, place: tuple[int, int]) -> None:
+        """What was put behind that place is written again."""
+        self._offset, self._last_sequence = place
+
+    def on_synced(self) -> None:
+        self._failpoints.hit("log.after_sync")
 
     def sync(self) -> None:
-        if self._is_unsynced and self._file is not None:
-            self._is_unsynced = False
+        if self.is_unsynced and self._file is not None:
+            self.is_unsynced = False
             self._file.sync()
 
     def _salt_of(self, number: int) -> int:

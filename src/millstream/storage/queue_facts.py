@@ -31,6 +31,7 @@ LAST_KIND: Final = QUEUE_TRIMMED
 
 _NUMBER: Final = struct.Struct("<Q")
 _RECORD: Final = struct.Struct("<QQQQBB")
+_WHOLE: Final = struct.Struct("<QQQQBBBBQI")  # head, head of the message, size of the topic
 _PAIR: Final = struct.Struct("<QQ")
 _GROUP: Final = struct.Struct("<QQQ")
 _SETTLED: Final = struct.Struct("<QQQQ")
@@ -65,17 +66,33 @@ class QueueRecord:
 
 def encode_record(queue: int, record: QueueRecord, message: Message, expires_wall_ns: int) -> bytes:
     producer = record.producer
-    head = _RECORD.pack(
+    if producer:
+        middle = producer + _NUMBER.pack(int(record.producer_sequence))
+        head = _RECORD.pack(
+            queue,
+            int(record.offset),
+            int(record.time_wall_ns),
+            int(record.not_before_wall_ns),
+            int(record.priority),
+            len(producer),
+        )
+        return head + middle + encode_message(message, expires_wall_ns)
+    topic, properties, payload = message.topic, message.properties, message.payload
+    publisher = message.publisher.encode()
+    head = _WHOLE.pack(  # the same in one go: this is the path of every record
         queue,
         int(record.offset),
         int(record.time_wall_ns),
         int(record.not_before_wall_ns),
         int(record.priority),
-        len(producer),
+        0,
+        int(message.guarantee),
+        message.retain,
+        expires_wall_ns,
+        len(topic),
     )
-    if producer:
-        head += producer + _NUMBER.pack(int(record.producer_sequence))
-    return head + encode_message(message, expires_wall_ns)
+    sizes = [len(part).to_bytes(4, "little") for part in (properties, publisher, payload)]
+    return b"".join((head, topic, sizes[0], properties, sizes[1], publisher, sizes[2], payload))
 
 
 def decode_record(body: bytes) -> QueueRecord:

@@ -31,12 +31,14 @@ CONFIRMS_MAX: Final = 4096  # that may wait for the store; then the client is no
 
 @final
 class Confirm:
-    """An answer that waits for what it confirms to be safe, and what follows it."""
+    """Answers that wait for what they confirm to be safe, and what follows them. Those of one read wait as one: what
+    they rest on goes to the disk as one."""
 
-    def __init__(self, position: i64, data: bytes, replays: list[Replay]) -> None:
+    def __init__(self, position: i64, data: bytes, replays: list[Replay], now_ns: i64) -> None:
         self.position: i64 = position
-        self.data = data
+        self.parts: list[bytes] = [data]
         self.replays = replays
+        self.now_ns: i64 = now_ns
 
 
 class Outgoing(Endpoint):
@@ -49,6 +51,7 @@ class Outgoing(Endpoint):
         self.session: Session | None = None
         self._replays: deque[Replay] | None = None
         self._confirms: deque[Confirm] | None = None
+        self._waiting: i64 = 0  # answers in them
         self._waits_for_store = False
 
     # --------------------------------------------------------------- confirms
@@ -67,7 +70,7 @@ class Outgoing(Endpoint):
         store = self._context.broker.store
         data = self.machine.outbound.encode(packet)
         if self._confirms is None and (not is_stored or store.durable() >= store.position()):
-            self._send_confirm(Confirm(0, data, replays))
+            self._send_confirm(Confirm(0, data, replays, 0))
         else:
             self._wait(data, replays)
 
@@ -87,8 +90,10 @@ class Outgoing(Endpoint):
             return
         durable = self._context.broker.store.durable()
         while confirms and confirms[0].position <= durable:
-            self._send_confirm(confirms.popleft())
-        if self._waits_for_store and len(confirms) < CONFIRMS_MAX // 2:
+            confirm = confirms.popleft()
+            self._waiting -= len(confirm.parts)
+            self._send_confirm(confirm)
+        if self._waits_for_store and self._waiting < CONFIRMS_MAX // 2:
             self._waits_for_store = False
             self.link.wait_for_store(False)
         if confirms:
@@ -99,19 +104,32 @@ class Outgoing(Endpoint):
     def drop_confirms(self) -> None:
         """The connection is gone: nobody waits for them any more."""
         self._confirms = None
+        self._waiting = 0
 
     def _wait(self, data: bytes, replays: list[Replay]) -> None:
-        if self._confirms is None:
-            self._confirms = deque()
-            self._context.broker.wait_durable(self)
-        self._confirms.append(Confirm(self._context.broker.store.position(), data, replays))
-        if len(self._confirms) >= CONFIRMS_MAX and not self._waits_for_store:
+        broker = self._context.broker
+        confirms = self._confirms
+        if confirms is None:
+            confirms = self._confirms = deque()
+            broker.wait_durable(self)
+        self._waiting += 1
+        now_ns = broker.clock.now_ns
+        last = confirms[-1] if confirms else None
+        if last is not None and last.now_ns == now_ns and not last.replays:
+            last.position = broker.store.position()
+            last.parts.append(data)
+            last.replays = replays
+        else:
+            confirms.append(Confirm(broker.store.position(), data, replays, now_ns))
+        if self._waiting >= CONFIRMS_MAX and not self._waits_for_store:
             self._waits_for_store = True
             self.link.wait_for_store(True)
 
     def _send_confirm(self, confirm: Confirm) -> None:
-        if confirm.data:
-            self.machine.outbound.send_bytes(confirm.data)
+        parts = confirm.parts
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        if data:
+            self.machine.outbound.send_bytes(data)
         for replay in confirm.replays:
             self.replay(replay)
 
@@ -119,9 +137,9 @@ class Outgoing(Endpoint):
         first: i64 = kind << 4
         if kind == PUBREL:
             first |= 2
-        number = int(packet_id).to_bytes(2, "big")
         if reason == 0 or self.machine.version < 5:
-            return bytes([int(first), 2]) + number
+            return int((first << 24) | 0x020000 | packet_id).to_bytes(4, "big")
+        number = int(packet_id).to_bytes(2, "big")
         return bytes([int(first), 3]) + number + bytes([int(reason)])
 
     def _send_answer(self, kind: i64, packet_id: i64, reason: i64) -> None:
