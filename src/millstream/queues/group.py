@@ -21,7 +21,7 @@ from millstream.queues.consumer import Consumer
 from millstream.queues.pending import Pending
 from millstream.queues.specials import Specials
 from millstream.storage.intervals import Intervals
-from millstream.storage.queue_facts import record_place
+from millstream.storage.queue_facts import record_offset
 from millstream.storage.record_source import RecordWaiter
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ class Group(RecordWaiter):
             pending = heapq.heappop(self._returned)[2]
             if not self.is_settled(pending.offset) and not self._is_spent(pending):
                 return pending
-        while True:
+        while self.specials.count() != 0:
             offset = self.specials.take_due(now_ns)
             if offset < 0:
                 break
@@ -368,7 +368,7 @@ class Group(RecordWaiter):
             return tail.get(self.cursor)
         while self._span_at < len(self._span):
             body = self._span[self._span_at]
-            offset: i64 = record_place(body)[1]
+            offset: i64 = record_offset(body)
             if offset >= self.cursor:
                 self._pass_over(offset)
                 return body

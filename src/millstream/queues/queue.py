@@ -356,7 +356,7 @@ class Queue(Outlet):
         return found[0] if found else b""
 
     def make_pending(self, group: Group, offset: i64, body: bytes) -> Pending:
-        message = decode_record_message(body, -int(self.clock.wall_offset_ns))
+        message = decode_record_message(body, -self.clock.wall_offset_ns)
         return Pending(group, offset, message, record_time(body), len(body))
 
     def routing_key(self, topic: bytes) -> bytes:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import struct
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from millstream.model.delivery import Delivery
 from millstream.model.message import Message
+from millstream.storage.little_endian import read_u32, read_u64
 from millstream.storage.store import StoredSubscription
 
 SESSION_SAVED: Final = 1
@@ -149,13 +152,42 @@ def encode_message(message: Message, expires_wall_ns: int) -> bytes:
     return head + _pack(message.topic, message.properties, message.publisher.encode(), message.payload)
 
 
-def decode_message(body: bytes, expires_ns_of: int, position: int = 0) -> Message:
+def decode_message(body: bytes, expires_ns_of: i64, position: i64 = 0) -> Message:
     """`expires_ns_of` is what to add to a wall time to get a deadline of this run's clock."""
-    guarantee, retain, expires_wall_ns = _MESSAGE.unpack_from(body, position)
-    reader = Reader(body, position + _MESSAGE.size)
-    topic, properties, publisher, payload = reader.take(), reader.take(), reader.take(), reader.take()
-    expires_ns = max(1, expires_wall_ns + expires_ns_of) if expires_wall_ns else 0
-    return Message(topic, payload, guarantee, bool(retain), properties, expires_ns, publisher.decode())
+    size: i64 = len(body)
+    if position + 14 > size:
+        raise FactFault("the body is too short for a message")
+    guarantee: i64 = body[position]
+    retain: i64 = body[position + 1]
+    expires_ns: i64 = read_u64(body, position + 2)
+    if expires_ns:
+        expires_ns += expires_ns_of
+        if expires_ns < 1:
+            expires_ns = 1
+    topic_at: i64 = position + 14
+    properties_at: i64 = _behind(body, topic_at, size) + 4
+    publisher_at: i64 = _behind(body, properties_at, size) + 4
+    payload_at: i64 = _behind(body, publisher_at, size) + 4
+    end: i64 = _behind(body, payload_at, size)
+    return Message(
+        body[topic_at : properties_at - 4],
+        body[payload_at:end],
+        guarantee,
+        retain != 0,
+        body[properties_at : publisher_at - 4],
+        expires_ns,
+        body[publisher_at : payload_at - 4].decode(),
+    )
+
+
+def _behind(body: bytes, at: i64, size: i64) -> i64:
+    """Where the piece ends that begins at `at`, its length before it."""
+    if at > size:
+        raise FactFault("the body ends inside a length")
+    end: i64 = at + read_u32(body, at - 4)
+    if end > size:
+        raise FactFault("a piece is longer than the body")
+    return end
 
 
 def encode_delivery(session: int, message: int, delivery: Delivery) -> bytes:

@@ -17,6 +17,7 @@ from mypy_extensions import i64
 
 from millstream.model.message import Message
 from millstream.storage.facts import FactFault, Reader, decode_message, encode_message
+from millstream.storage.little_endian import read_u64
 
 QUEUE_SAVED: Final = 20
 QUEUE_REMOVED: Final = 21
@@ -31,6 +32,7 @@ LAST_KIND: Final = QUEUE_TRIMMED
 
 _NUMBER: Final = struct.Struct("<Q")
 _RECORD: Final = struct.Struct("<QQQQBB")
+HEAD_SIZE: Final[i64] = 34
 _WHOLE: Final = struct.Struct("<QQQQBBBBQI")  # head, head of the message, size of the topic
 _PAIR: Final = struct.Struct("<QQ")
 _GROUP: Final = struct.Struct("<QQQ")
@@ -106,9 +108,9 @@ def decode_record(body: bytes) -> QueueRecord:
     return QueueRecord(offset, time_ns, not_before, priority, body[_RECORD.size : end], sequence)
 
 
-def decode_record_message(body: bytes, expires_ns_of: int) -> Message:
-    size = body[_RECORD.size - 1]
-    start = _RECORD.size + size + 8 if size else _RECORD.size
+def decode_record_message(body: bytes, expires_ns_of: i64) -> Message:
+    size: i64 = body[HEAD_SIZE - 1]
+    start: i64 = HEAD_SIZE + size + 8 if size else HEAD_SIZE
     return decode_message(body, expires_ns_of, start)
 
 
@@ -118,9 +120,12 @@ def record_place(body: bytes) -> tuple[int, int]:
     return queue, offset
 
 
-def record_time(body: bytes) -> int:
-    time_ns: int = _NUMBER.unpack_from(body, 16)[0]
-    return time_ns
+def record_time(body: bytes) -> i64:
+    return read_u64(body, 16)
+
+
+def record_offset(body: bytes) -> i64:
+    return read_u64(body, 8)
 
 
 def _head(body: bytes) -> tuple[int, int, int, int, int, int]:
