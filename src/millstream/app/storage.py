@@ -6,7 +6,6 @@ import asyncio
 import fcntl
 import os
 import secrets
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from millstream.app.checkpoints import Checkpoints
 from millstream.model.outbox import Wakeup
 from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
@@ -59,7 +59,7 @@ class DurableStore:
         self._on_folded = on_folded
         self._log_line = structlog.get_logger("millstream")
         self._data_dir = data_dir
-        self._segment_size = segment_size
+        self._checkpoints = Checkpoints(data_dir, segment_size)
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = lock(data_dir)
         check_restored(data_dir)
@@ -107,23 +107,12 @@ class DurableStore:
         self._checkpoint = asyncio.get_running_loop().create_task(run)
 
     async def _run_checkpoint(self, last_file: int, last_sequence: int) -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "millstream.runtime.checkpoint_run",
-            str(self._data_dir),
-            str(last_file),
-            str(self._segment_size),
-            str(os.getpid()),
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, errors = await process.communicate()
-        lines = errors.decode(errors="replace").strip().splitlines()
-        if process.returncode != 0:
-            self._log_line.error("checkpoint_failed", reason=(lines or ["it was killed"])[-1])
+        fault, damage = await self._checkpoints.fold(last_file)
+        for line in damage:
+            self._log_line.error("storage_damaged", range=line)
+        if fault:
+            self._log_line.error("checkpoint_failed", reason=fault)
         else:
-            for line in lines:
-                self._log_line.error("storage_damaged", range=line)
             self._on_folded(last_sequence)
         self._checkpoint = None
 
@@ -134,6 +123,7 @@ class DurableStore:
             self.log.flush()
         if self._checkpoint is not None:
             await self._checkpoint
+        await self._checkpoints.close()
         self._thread.close()
         self.segments.close()
         os.close(self._lock)

@@ -73,7 +73,7 @@ class Broker:
         self._schedule = Schedule()
         self._confirm_waiters: dict[Line, None] = {}
         self._retained_swept_ns: i64 = 0
-        self._refusing_ns: i64 = 0  # since when the store takes nothing
+        self._stuck_ns: i64 = 0  # since when the store takes nothing
         self._add_account(DEFAULT_ACCOUNT, AccountOptions(0, limits.max_ack_pending))
         for name, options in accounts.items():
             self._add_account(name, options)
@@ -317,11 +317,11 @@ class Broker:
     def _tell_waiting(self, now_ns: i64) -> None:
         """Nobody waits in the dark for a disk that takes nothing: those who do are sent away, and know that what they
         sent is not confirmed."""
-        if self.store.refusal() is Reason.SUCCESS:
-            self._refusing_ns = 0
-        elif self._refusing_ns == 0:
-            self._refusing_ns = now_ns
-        elif now_ns - self._refusing_ns >= TELL_NS:
+        if not self.store.is_stuck():
+            self._stuck_ns = 0
+        elif self._stuck_ns == 0:
+            self._stuck_ns = now_ns
+        elif now_ns - self._stuck_ns >= TELL_NS:
             waiters = self._confirm_waiters
             self._confirm_waiters = {}
             for line in waiters:

@@ -20,8 +20,9 @@ class Storage(Section):
         "take the last second; `memory` at once, and nothing survives the process.",
     )
     log_file_size: Size = setting(
-        64 * MIB,
-        "Size of one file of the write-ahead log; a full one is folded into the state and removed.",
+        16 * MIB,
+        "Size of one file of the write-ahead log; a full one is folded into the state and removed. Records of queues "
+        "stay in memory until then.",
         unit="bytes",
         minimum=64 * KIB,
         maximum=4 * GIB,

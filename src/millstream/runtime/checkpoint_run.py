@@ -1,6 +1,7 @@
-"""`python -m millstream.runtime.checkpoint_run DIR FILE SEGMENT_SIZE [PARENT]`: fold the log up to a file, then remove it.
+"""`python -m millstream.runtime.checkpoint_run DIR SEGMENT_SIZE PARENT`: folds the log up to a file, then removes it.
 
-A process of its own: folding is work for a processor, and the broker's loop must not feel it.
+A process of its own, which lives as long as its broker: folding is work for a processor, and the loop must not feel it.
+It reads numbers of files, one a line, and answers each with `done` or `failed`, after what it found damaged.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from millstream.storage.recovery import copy_aside, find_gap
 from millstream.storage.segment_writer import SegmentWriter
 
 PR_SET_PDEATHSIG: Final = 1
+DONE: Final = "done"
+FAILED: Final = "failed: "
+DAMAGE: Final = "damaged: "
 SEGMENT_SIZE: Final = 64 * 1024 * 1024
 
 
@@ -70,8 +74,8 @@ def run(
 
 
 def tell(damage: Damage) -> None:
-    """The broker puts every line into its log."""
-    sys.stderr.write(f"{damage.sentence()}\n")
+    """The broker puts it into its log."""
+    sys.stdout.write(f"{DAMAGE}{damage.sentence()}\n")
 
 
 def die_with_parent(parent: int) -> None:
@@ -82,10 +86,8 @@ def die_with_parent(parent: int) -> None:
         sys.exit(1)  # it was gone before we could ask
 
 
-def main() -> int:
-    folder, last_file, segment_size = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    if len(sys.argv) > 4:
-        die_with_parent(int(sys.argv[4]))
+def fold(folder: Path, last_file: int, segment_size: int) -> str:
+    """Empty, or why it could not be done."""
     try:
         with hold_checkpoints(folder):
             table = LmdbTable(folder / "state")
@@ -94,11 +96,19 @@ def main() -> int:
             finally:
                 table.close()
     except DiskFault as fault:
-        sys.stderr.write(f"the checkpoint failed: {fault.text}\n")
-        return 1
+        return fault.text
     except FactFault as fault:
-        sys.stderr.write(f"the checkpoint failed: {fault}\n")
-        return 1
+        return str(fault)
+    return ""
+
+
+def main() -> int:
+    folder, segment_size, parent = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    die_with_parent(parent)
+    for line in sys.stdin:
+        fault = fold(folder, int(line), segment_size)
+        sys.stdout.write(f"{FAILED}{fault}\n" if fault else f"{DONE}\n")
+        sys.stdout.flush()
     return 0
 
 

@@ -23,6 +23,8 @@ from google_crc32c import extend, value
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from millstream.storage.little_endian import read_u32
+
 VERSION: Final = 1
 FILE_MAGIC: Final = 0x4C57534D  # MSWL
 BATCH_MAGIC: Final = 0x4257534D  # MSWB
@@ -116,18 +118,24 @@ def decode_batch_head(data: bytes, position: int, number: int, salt: int = 0) ->
 def decode_records(data: bytes, position: int, head: BatchHead) -> tuple[list[Record], int]:
     """The records behind a head at `position`, and where the first damaged one begins (-1: none is)."""
     records: list[Record] = []
-    start = position
-    end = min(position + int(head.size), len(data))
-    for index in range(int(head.count)):
-        if position + RECORD_HEAD_SIZE > end:
-            return records, position
-        size, checksum, kind = _RECORD_HEAD.unpack_from(data, position)
-        body_at = position + RECORD_HEAD_SIZE
+    at: i64 = position
+    end: i64 = position + head.size
+    if end > len(data):
+        end = len(data)
+    sequence: i64 = head.first
+    last: i64 = head.first + head.count
+    while sequence < last:
+        if at + RECORD_HEAD_SIZE > end:
+            return records, int(at)
+        size: i64 = read_u32(data, at)
+        kind = data[at + 8]
+        body_at: i64 = at + RECORD_HEAD_SIZE
         if body_at + size > end:
-            return records, position
+            return records, int(at)
         body = data[body_at : body_at + size]
-        if extend(_KIND_CHECKSUMS[kind], body) != checksum:
-            return records, position
-        records.append(Record(head.first + index, kind, body))
-        position = body_at + size
-    return records, -1 if position == start + int(head.size) else position
+        if extend(_KIND_CHECKSUMS[kind], body) != read_u32(data, at + 4):
+            return records, int(at)
+        records.append(Record(sequence, kind, body))
+        at = body_at + size
+        sequence += 1
+    return records, -1 if at == position + head.size else int(at)

@@ -49,10 +49,13 @@ class LogStore(Store):
         return self._log.durable
 
     def refusal(self) -> Reason:
-        log = self._log
-        if log.is_full or log.is_stalled or log.fault or log.unsafe_bytes() > BACKLOG_BYTES_MAX:
+        if self.is_stuck() or self._log.unsafe_bytes() > BACKLOG_BYTES_MAX:
             return Reason.UNAVAILABLE
         return Reason.SUCCESS
+
+    def is_stuck(self) -> bool:
+        log = self._log
+        return log.is_full or log.is_stalled or log.fault != ""
 
     def on_tick(self, now_ns: i64) -> None:
         self._log.on_tick(now_ns)

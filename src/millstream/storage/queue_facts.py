@@ -116,12 +116,16 @@ def decode_record_message(body: bytes, expires_ns_of: i64) -> Message:
 
 def record_place(body: bytes) -> tuple[int, int]:
     """(queue, offset)"""
-    queue, offset = _PAIR.unpack_from(body)
-    return queue, offset
+    return int(read_u64(body, 0)), int(read_u64(body, 8))
 
 
 def record_time(body: bytes) -> i64:
     return read_u64(body, 16)
+
+
+def is_plain(body: bytes) -> bool:
+    """Whether it says nothing but the message: no producer, no priority, no delay."""
+    return body[HEAD_SIZE - 1] == 0 and body[HEAD_SIZE - 2] == 0 and read_u64(body, 24) == 0
 
 
 def record_offset(body: bytes) -> i64:
@@ -158,8 +162,7 @@ def encode_number(number: int) -> bytes:
 
 
 def decode_number(body: bytes) -> int:
-    number: int = _NUMBER.unpack_from(body)[0]
-    return number
+    return int(read_u64(body, 0))
 
 
 def encode_pair(queue: int, other: int) -> bytes:

@@ -112,6 +112,10 @@ class Store(ABC):
         """SUCCESS, or why nothing can be made durable now: a publish that needs it must be refused."""
         return Reason.SUCCESS
 
+    def is_stuck(self) -> bool:
+        """Whether the disk takes nothing at all: full, broken or silent. Being behind is not being stuck."""
+        return False
+
     @abstractmethod
     def on_tick(self, now_ns: i64) -> None:
         """Time has passed: a store may notice that its disk does not answer."""

@@ -7,7 +7,7 @@ from typing import final
 
 from millstream.storage import queue_facts
 from millstream.storage.intervals import Intervals
-from millstream.storage.queue_facts import decode_record
+from millstream.storage.queue_facts import decode_record, is_plain, record_offset
 
 PRODUCERS_MAX = 10_000  # that a queue remembers; the one silent for longest is forgotten
 
@@ -57,12 +57,14 @@ class StoredQueue:
         self.tail: list[tuple[int, bytes]] = []
 
     def append(self, body: bytes) -> None:
-        record = decode_record(body)
-        offset = int(record.offset)
+        offset = int(record_offset(body))
         if offset < self.next:
             return
         self.next = offset + 1
         self.bytes += len(body)
+        if is_plain(body):
+            return
+        record = decode_record(body)
         if record.producer:
             self.producers.pop(record.producer, None)
             if len(self.producers) >= PRODUCERS_MAX:

@@ -151,9 +151,13 @@ def test_a_backup_waits_for_a_checkpoint_to_end(data_dir: Path, tmp_path: Path) 
 
 
 def test_a_checkpoint_waits_for_a_backup_to_have_its_files(data_dir: Path) -> None:
-    command = [sys.executable, "-m", "millstream.runtime.checkpoint_run", str(data_dir), "1", "67108864"]
+    module = "millstream.runtime.checkpoint_run"
+    command = [sys.executable, "-m", module, str(data_dir), "67108864", str(os.getpid())]
     with hold_checkpoints(data_dir):
-        process = subprocess.Popen(command)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(b"1\n")
+        process.stdin.close()
         deadline = time.monotonic() + 30
         while not is_waiting(process.pid):
             assert process.poll() is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes import ManualWakeup
 
-from millstream.storage.log import Batch, BatchWriter, Log
+from millstream.storage.log import STALL_NS, Batch, BatchWriter, Log
 from millstream.storage.log_format import BatchHead, decode_records
 
 
@@ -133,3 +133,19 @@ def test_the_loop_is_asked_once_per_batch() -> None:
         assert wakeup.requests == round_number + 1
         log.flush()
         log.on_written(writer.batches[-1])
+
+
+def test_a_disk_that_does_not_answer_is_noticed_and_forgiven_when_it_does() -> None:
+    writer = SlowWriter()
+    log = Log(writer, ManualWakeup(), 1)
+    log.append(1, b"one")
+    log.flush()
+    log.on_tick(1)
+    log.on_tick(int(STALL_NS))
+    assert not log.is_stalled
+    log.on_tick(int(STALL_NS) + 1)
+    assert log.is_stalled
+    log.on_written(writer.batches[0])
+    assert not log.is_stalled
+    log.on_tick(3 * int(STALL_NS))
+    assert not log.is_stalled

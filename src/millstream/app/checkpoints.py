@@ -1,0 +1,65 @@
+"""The process that folds the log: started when there is something to fold, asked again as long as it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from millstream.runtime.checkpoint_run import DAMAGE, DONE, FAILED
+
+
+class Checkpoints:
+    def __init__(self, data_dir: Path, segment_size: int) -> None:
+        self._data_dir = data_dir
+        self._segment_size = segment_size
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def fold(self, last_file: int) -> tuple[str, list[str]]:
+        """(why it failed or nothing, what is damaged)."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            process = self._process = await self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        damage: list[str] = []
+        last = "it was killed"
+        try:
+            process.stdin.write(b"%d\n" % last_file)
+            await process.stdin.drain()
+            while True:
+                line = (await process.stdout.readline()).decode(errors="replace").rstrip("\n")
+                if not line:
+                    await process.wait()
+                    return last, damage
+                if line == DONE:
+                    return "", damage
+                if line.startswith(FAILED):
+                    return line[len(FAILED) :], damage
+                if line.startswith(DAMAGE):
+                    damage.append(line[len(DAMAGE) :])
+                else:
+                    last = line  # the end of what it had to say of its own death
+        except (BrokenPipeError, ConnectionResetError):
+            await process.wait()
+            return last, damage
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "millstream.runtime.checkpoint_run",
+            str(self._data_dir),
+            str(self._segment_size),
+            str(os.getpid()),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+
+    async def close(self) -> None:
+        process = self._process
+        if process is not None and process.returncode is None and process.stdin is not None:
+            process.stdin.close()
+            await process.wait()
