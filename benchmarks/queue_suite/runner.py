@@ -23,6 +23,7 @@ from benchmarks.queue_suite.plan import (
 )
 from benchmarks.queue_suite.results import check_queues, find_floor, merge_floors
 from benchmarks.queue_suite.scenarios import RATES, SCENARIOS, QueueScenario
+from benchmarks.queue_suite.slow_disk import slow_down
 from benchmarks.suite.brokers import BrokerFault, Millstream
 from benchmarks.suite.generator import Generator, GeneratorFault
 from benchmarks.suite.results import DISTURBED, FAILED, Run, Summary, disturbance, summarize
@@ -238,6 +239,9 @@ def main(arguments: list[str] | None = None) -> int:
         write_report,
     )  # rich and charts are needed only now
 
+    if plan.sync_us:
+        slow_down(plan.sync_us)
+        console.print(f"Every sync takes {plan.sync_us:,} us longer, in the floors too.", highlight=False)
     console.print("Preparing the load generator ...")
     generator = find_queue_generator(parsed.interpreted)
     console.print(f"Load generator: {generator.note}", highlight=False)
