@@ -102,6 +102,9 @@ class Broker:
             self._process.kill()
             self._process.wait()
 
+    def close(self) -> None:
+        self.kill()
+
     def stop(self) -> int:
         """Ask it to end, as an operator would. Returns its exit code."""
         if self._process is None:

@@ -11,6 +11,7 @@ from typing import Final
 from crash.broker import Broker, BrokerFault
 from crash.checker import Verdict, check
 from crash.driver import Driver
+from crash.power import PowerCutBroker
 from crash.workload import SETTINGS, Workload
 
 LOAD_S: Final = (0.05, 0.8)  # how long after the load began the broker dies
@@ -43,13 +44,15 @@ class Campaign:
         settings: tuple[str, ...] = (),
         folder: Path | None = None,
         stall_s: float = STALL_S,
+        pulls_the_plug: bool = False,
     ) -> None:
         self._paths = paths
         self._kills = kills
         self._stall_s = stall_s
         self._chance = random.Random(seed)
         self.folder = folder or Path(tempfile.mkdtemp(prefix="crash-"))
-        self.broker = Broker(self.folder, (*SETTINGS, *settings), module)
+        kind = PowerCutBroker if pulls_the_plug else Broker
+        self.broker = kind(self.folder, (*SETTINGS, *settings), module)
         self.workload = Workload(paths)
         self.driver = Driver(self.workload.clients, self.workload.journals, self._chance)
         self.result = Result(seed)
@@ -64,7 +67,7 @@ class Campaign:
         except BrokerFault as fault:
             result.faults.append(str(fault))
         finally:
-            self.broker.kill()
+            self.broker.close()
             self.driver.close()
         self._judge()
         if not result.faults:

@@ -13,6 +13,7 @@ from typing import Final
 
 import millstream.app.storage
 from millstream.cli import main
+from millstream.runtime.kernel_sync import KernelSync
 from millstream.runtime.log_thread import LogThread
 from millstream.storage.log import Batch, Log
 from millstream.storage.log_files import LogFiles
@@ -21,9 +22,11 @@ HELD_S: Final = 0.2
 
 
 class HastyLogThread(LogThread):
-    def __init__(self, files: LogFiles, on_progress: Callable[[], None]) -> None:
+    def __init__(
+        self, files: LogFiles, on_progress: Callable[[], None], kernel: KernelSync | None = None
+    ) -> None:
         self._due_s: deque[float] = deque()
-        super().__init__(files, on_progress)
+        super().__init__(files, on_progress)  # without the kernel: every batch goes through the thread
 
     def submit(self, batch: Batch, log: Log) -> None:
         self._due_s.append(time.monotonic() + HELD_S)

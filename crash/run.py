@@ -13,6 +13,7 @@ from pathlib import Path
 
 from crash.campaign import Campaign, Result
 from crash.journal import PATHS
+from crash.power import find_obstacle
 from millstream.build_kind import build_name
 
 COLUMNS = ("confirmed", "delivered", "lost", "duplicated", "reordered", "redelivered")
@@ -63,9 +64,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="setting of the broker"
     )
+    parser.add_argument(
+        "--pull-the-plug",
+        action="store_true",
+        help="lose what was not synced too; needs root to mount an image",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
     options = parser.parse_args(arguments)
-    result = Campaign(options.paths, options.kills, options.seed, options.module, tuple(options.set)).run()
+    if options.pull_the_plug and find_obstacle():
+        print(f"the plug cannot be pulled here: {find_obstacle()}")
+        return 2
+    result = Campaign(
+        options.paths,
+        options.kills,
+        options.seed,
+        options.module,
+        tuple(options.set),
+        pulls_the_plug=options.pull_the_plug,
+    ).run()
     for line in make_table(result):
         print(line)
     if options.json is not None:

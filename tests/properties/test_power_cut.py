@@ -15,6 +15,8 @@ RARE = (  # an end torn just so: some three in 150 seeds, left to the long run a
     "segment.after_cut",
     "segment.after_cut_sync",
     "recover.after_remove_unused",
+    "recover.before_cut",
+    "recover.after_cut",
 )
 
 

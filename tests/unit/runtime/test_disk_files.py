@@ -7,6 +7,7 @@ import os
 import resource
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,19 @@ def disk(tmp_path: Path) -> RealDisk:
     return disk
 
 
-@pytest.fixture
-def small_files() -> Iterator[int]:
-    """This process may not write files beyond this size; the signal that goes with it is ignored by Python."""
+SIZE_MAX = 8192
+
+
+@contextmanager
+def small_files() -> Iterator[None]:
+    """This process may not write files beyond SIZE_MAX; the signal that goes with it is ignored by Python. Only around the
+    calls in question: the report of the tests may be a file as well."""
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, old[1]))
-    yield 8192
-    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE_MAX, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
 def test_files_and_folders_are_for_their_owner_only(disk: RealDisk, tmp_path: Path) -> None:
@@ -42,18 +49,19 @@ def test_room_is_reserved_when_a_file_is_made(disk: RealDisk, tmp_path: Path) ->
     assert (tmp_path / "log" / "a").stat().st_blocks * 512 >= 1 << 20
 
 
-def test_a_file_without_room_is_not_left_behind(disk: RealDisk, small_files: int) -> None:
-    with pytest.raises(DiskFault) as caught:
-        disk.create("log/a", small_files + 1)
+def test_a_file_without_room_is_not_left_behind(disk: RealDisk) -> None:
+    with small_files(), pytest.raises(DiskFault) as caught:
+        disk.create("log/a", SIZE_MAX + 1)
     assert caught.value.is_full
     assert disk.names("log") == []
-    disk.create("log/a", small_files).close()
+    with small_files():
+        disk.create("log/a", SIZE_MAX).close()
 
 
-def test_a_write_without_room_is_called_full(disk: RealDisk, small_files: int) -> None:
-    file = disk.create("log/a", small_files)
-    with pytest.raises(DiskFault) as caught:
-        file.write_at(small_files, b"x")
+def test_a_write_without_room_is_called_full(disk: RealDisk) -> None:
+    file = disk.create("log/a", SIZE_MAX)
+    with small_files(), pytest.raises(DiskFault) as caught:
+        file.write_at(SIZE_MAX, b"x")
     assert caught.value.is_full
     file.close()
 
