@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millstream.storage import facts
@@ -104,6 +104,7 @@ def test_no_message_is_kept_that_nobody_names_and_none_is_missing(seed: int, rou
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 60))
+@example(1424600797, 59)  # a will whose message is missing
 def test_after_damage_a_checkpoint_believes_what_a_fold_believes(seed: int, rounds: int) -> None:
     """Whatever records are missing, both ways to the state lead to the same one."""
     chance = random.Random(seed)

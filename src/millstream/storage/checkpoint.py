@@ -232,7 +232,11 @@ class Checkpoint:
         key = b"w" + _KEY.pack(facts.decode_number(body))
         old = self._table.get(key)
         if kind == facts.WILL_SAVED:
-            self._use(facts.decode_will(body).message)
+            message = facts.decode_will(body).message
+            if self._table.get(b"m" + _KEY.pack(message)) is None:
+                self.orphans += 1  # as for a fold: the one before stays
+                return
+            self._use(message)
             self._table.put(key, body)
         elif old is not None:
             self._table.delete(key)
