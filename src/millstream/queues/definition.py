@@ -33,7 +33,6 @@ _NUMBERS: Final[list[tuple[str, int, int, int]]] = [
     ("retention_bytes", 0, 0, NUMBER_MAX),
     ("retention_count", 0, 0, NUMBER_MAX),
 ]
-_TEXTS: Final = ("kind", "overflow", "dead_letter")
 
 
 @final

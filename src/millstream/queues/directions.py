@@ -13,7 +13,6 @@ SEQUENCE: Final = b"sequence"
 PRIORITY: Final = b"priority"
 DELAY: Final = b"delay-ms"
 DELAY_MS_MAX: Final[i64] = 366 * 86_400_000
-SEQUENCE_MAX: Final[i64] = (1 << 63) - 1
 
 
 @final

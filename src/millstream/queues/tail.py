@@ -10,8 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-BLOCK: Final[i64] = 256
-SHIFT: Final[i64] = 8
+SHIFT: Final[i64] = 8  # of an offset: 256 records to a block
 
 
 @final

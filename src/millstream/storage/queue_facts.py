@@ -38,7 +38,6 @@ _PAIR: Final = struct.Struct("<QQ")
 _GROUP: Final = struct.Struct("<QQQ")
 _SETTLED: Final = struct.Struct("<QQQQ")
 _RETURNED: Final = struct.Struct("<QQQIQ")
-PRODUCER_LENGTH_MAX: Final = 255
 
 
 @final
