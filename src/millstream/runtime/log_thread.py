@@ -13,11 +13,17 @@ from functools import partial
 from typing import Final
 
 from millstream.runtime.kernel_sync import KernelSync
+from millstream.runtime.short_timer import ShortTimer, open_short_timer
 from millstream.storage.disk import DiskFault
 from millstream.storage.log import Batch, BatchWriter, Log
 from millstream.storage.log_files import LogFiles
 
 RETRY_S: Final = 0.25  # how often a disk that took nothing is asked again
+LINGER_SYNC_NS: Final = 1_000_000  # a sync this long is worth waiting for company
+LINGER_SHARE: Final = 8  # of the last sync's length, until the first look at who has come
+LINGER_AGAIN_SHARE: Final = 16  # and from look to look, as long as more come
+LINGER_MAX_SHARE: Final = 2  # in all
+LINGER_NS_MAX: Final = 1_000_000  # between two looks
 SYNC_INTERVAL_S: Final = 1.0  # without a sync per batch, this is the window that a power cut can take
 
 
@@ -34,6 +40,11 @@ class LogThread(BatchWriter):
         self._batches: queue.SimpleQueue[tuple[Batch, Log] | None] = queue.SimpleQueue()
         self._is_closing = threading.Event()
         self._synced_s = 0.0
+        self._started_ns = 0  # when the batch under way was handed over
+        self._timer: ShortTimer | None = None
+        self._took_ns = 0  # by the last batch, from here to its answer
+        self._linger_end_ns = 0
+        self._gathered = 0  # bytes, when it was last looked at
         self._log: Log | None = None
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
@@ -43,6 +54,9 @@ class LogThread(BatchWriter):
             self._loop = asyncio.get_running_loop()
             if self._kernel is not None:
                 self._kernel.listen(self._loop)
+            if self._files.with_sync:
+                self._timer = open_short_timer(self._loop, partial(self._on_ring, log))
+        self._started_ns = time.monotonic_ns()
         if not self._files.fits(batch) or not self._start(batch, log):
             self._batches.put((batch, log))
 
@@ -74,12 +88,34 @@ class LogThread(BatchWriter):
             log.on_failed(f"the log cannot be synced: {os.strerror(error)}")
         else:
             self._files.on_synced()
-            log.on_written(batch)
+            log.on_written(batch, self._lingers(log))
         self._on_progress()
+
+    def _lingers(self, log: Log) -> bool:
+        """Whether the log should wait for those who are being confirmed now, and see to it that the wait ends."""
+        now_ns = time.monotonic_ns()
+        self._took_ns = now_ns - self._started_ns
+        if self._timer is None or self._took_ns < LINGER_SYNC_NS:
+            return False
+        self._linger_end_ns = now_ns + self._took_ns // LINGER_MAX_SHARE
+        self._gathered = int(log.unsafe_bytes())
+        self._timer.start(min(self._took_ns // LINGER_SHARE, LINGER_NS_MAX))
+        return True
+
+    def _on_ring(self, log: Log) -> None:
+        """They come one after another: wait on while more come, up to a part of a sync."""
+        gathered = int(log.unsafe_bytes())
+        if gathered > self._gathered and time.monotonic_ns() < self._linger_end_ns and self._timer is not None:
+            self._gathered = gathered
+            self._timer.start(min(self._took_ns // LINGER_AGAIN_SHARE, LINGER_NS_MAX))
+        else:
+            log.go_on()
 
     def close(self) -> None:
         """Write what was submitted, then end."""
         self._is_closing.set()
+        if self._timer is not None:
+            self._timer.close()
         if self._kernel is not None:
             self._kernel.close()
         self._batches.put(None)
@@ -123,7 +159,7 @@ class LogThread(BatchWriter):
                     continue
                 self._answer(partial(log.on_failed, fault.text))
                 return
-            self._answer(partial(log.on_written, batch))
+            self._answer(lambda: log.on_written(batch, self._lingers(log)))
             return
 
     def _answer(self, call: Callable[[], None]) -> None:

@@ -3,6 +3,11 @@
 `append` only copies into memory. When the writer is free, everything gathered goes to it as one batch; what comes
 meanwhile gathers for the next. So one sync serves everybody who waits, and its length sets the pace by itself.
 
+Who waits for each confirm before sending the next message answers just after a batch was confirmed. If the next batch
+began at that moment, two halves of the publishers would take turns, and each message would wait for two syncs. So after
+a long sync the writer lets the log linger: until as many facts have come as the confirmed batch held, or the short
+time is over (`go_on`).
+
 Invariants
 - `durable` never runs ahead of what the disk has confirmed, and never goes back.
 - After a sync error nothing is durable any more: the log is fenced, and it is never tried again.
@@ -59,6 +64,7 @@ class Log:
         self.is_full = False  # only room is missing
         self.is_stalled = False  # the disk has taken nothing for too long
         self._since_ns: i64 = 0  # when the batch under way was first seen by a tick
+        self._wanted: i64 = 0  # while lingering: go on as soon as this many have gathered
 
     def append(self, kind: int, body: bytes) -> i64:
         if self._count == 0:
@@ -73,8 +79,9 @@ class Log:
 
     def flush(self) -> None:
         """Hand over what has gathered, unless a batch is under way. Called after the reads of an iteration."""
-        if self._is_writing or self._count == 0 or self.fault:
+        if self._is_writing or self._count == 0 or self._count < self._wanted or self.fault:
             return
+        self._wanted = 0
         batch = Batch(self._first, self._count, self._gathering.getvalue())
         self._gathering.truncate(0)
         self._first += self._count
@@ -82,12 +89,19 @@ class Log:
         self._is_writing = True
         self._writer.submit(batch, self)
 
-    def on_written(self, batch: Batch) -> None:
+    def on_written(self, batch: Batch, lingers: bool = False) -> None:
+        """With `lingers` the writer calls `go_on` a little later, whatever comes until then."""
         self._is_writing = False
         self.is_full = False
         self.is_stalled = False
         self._since_ns = 0
         self.durable = batch.last()
+        self._wanted = self._count + batch.count if lingers else 0
+        self.flush()
+
+    def go_on(self) -> None:
+        """Nobody else is waited for."""
+        self._wanted = 0
         self.flush()
 
     def on_tick(self, now_ns: i64) -> None:

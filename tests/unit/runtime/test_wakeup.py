@@ -68,3 +68,63 @@ async def test_a_request_before_the_start_is_harmless() -> None:
     writer.outbox.write(b"x")
     await turn()
     assert writer.writes == [b"x"]
+
+
+async def test_what_the_work_behind_a_flush_brings_about_is_sent_in_the_same_turn() -> None:
+    wakeup = LoopWakeup(asyncio.get_running_loop())
+    pool = OutboxPool(wakeup)
+    writer = Writer(pool)
+    answers = [b"confirmed"]
+
+    def confirm() -> bool:
+        if answers:
+            writer.outbox.write(answers.pop())
+        return False
+
+    wakeup.start(pool, confirm)
+    wakeup.request()
+    await asyncio.sleep(0)  # one turn of the loop
+    assert writer.writes == [b"confirmed"]
+
+
+async def test_work_that_never_ends_lets_the_loop_turn() -> None:
+    wakeup = LoopWakeup(asyncio.get_running_loop())
+    pool = OutboxPool(wakeup)
+    writer = Writer(pool)
+    rounds = [0]
+
+    def confirm() -> bool:
+        rounds[0] += 1
+        if rounds[0] < 100:
+            writer.outbox.write(b"x")
+        return False
+
+    wakeup.start(pool, confirm)
+    wakeup.request()
+    await asyncio.sleep(0)
+    assert rounds[0] == 2  # the rest waits for later turns
+    for _ in range(60):
+        await asyncio.sleep(0)
+    assert rounds[0] == 100
+    assert b"".join(writer.writes) == b"x" * 99
+
+
+async def test_an_error_in_the_work_behind_a_flush_does_not_end_all_writing() -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: None)
+    wakeup = LoopWakeup(loop)
+    pool = OutboxPool(wakeup)
+    faults = [ValueError("a bug")]
+
+    def work() -> bool:
+        if faults:
+            raise faults.pop()
+        return False
+
+    wakeup.start(pool, work)
+    wakeup.request()
+    await turn()
+    writer = Writer(pool)
+    writer.outbox.write(b"x")
+    await turn()
+    assert writer.writes == [b"x"]

@@ -149,3 +149,58 @@ def test_a_disk_that_does_not_answer_is_noticed_and_forgiven_when_it_does() -> N
     assert not log.is_stalled
     log.on_tick(3 * int(STALL_NS))
     assert not log.is_stalled
+
+
+def test_a_lingering_log_waits_until_those_it_confirmed_have_come_back() -> None:
+    writer = SlowWriter()
+    log = Log(writer, ManualWakeup(), 1)
+    log.append(1, b"a")
+    log.append(1, b"b")
+    log.flush()
+    log.append(1, b"c")  # from somebody who was not in that batch
+    log.on_written(writer.batches[0], True)
+    assert log.durable == 2
+    log.append(1, b"a2")
+    log.flush()
+    assert len(writer.batches) == 1
+    log.append(1, b"b2")
+    log.flush()
+    assert [int(batch.count) for batch in writer.batches] == [2, 3]
+
+
+def test_a_lingering_log_goes_on_without_those_who_do_not_come_back() -> None:
+    writer = SlowWriter()
+    log = Log(writer, ManualWakeup(), 1)
+    log.append(1, b"a")
+    log.append(1, b"b")
+    log.flush()
+    log.append(1, b"c")
+    log.on_written(writer.batches[0], True)
+    log.flush()
+    assert len(writer.batches) == 1
+    log.go_on()
+    assert [int(batch.count) for batch in writer.batches] == [2, 1]
+
+
+def test_a_publisher_alone_is_never_made_to_wait_by_a_lingering_log() -> None:
+    writer = SlowWriter()
+    log = Log(writer, ManualWakeup(), 1)
+    log.append(1, b"a")
+    log.flush()
+    log.on_written(writer.batches[0], True)
+    log.append(1, b"a2")
+    log.flush()
+    assert [int(batch.count) for batch in writer.batches] == [1, 1]
+
+
+def test_the_end_of_a_wait_that_is_over_already_disturbs_nothing() -> None:
+    writer = SlowWriter()
+    log = Log(writer, ManualWakeup(), 1)
+    log.append(1, b"a")
+    log.flush()
+    log.on_written(writer.batches[0], True)
+    log.append(1, b"b")
+    log.flush()
+    log.append(1, b"c")
+    log.go_on()
+    assert [int(batch.count) for batch in writer.batches] == [1, 1]
