@@ -41,7 +41,8 @@ async def test_a_closed_timer_does_not_ring() -> None:
     timer = open_short_timer(loop, lambda: rings.append(1))
     other = asyncio.Event()
     later = open_short_timer(loop, other.set)
-    assert timer is not None and later is not None
+    assert timer is not None
+    assert later is not None
     timer.start(1_000_000)
     timer.close()
     timer.close()  # twice is no fault
