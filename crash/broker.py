@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -20,6 +20,21 @@ class BrokerFault(Exception):
     """It did not start, or ended by itself."""
 
 
+class Process(Protocol):
+    """What is asked of a process that was started, in whichever way."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def terminate(self) -> None: ...
+
+
 class Broker:
     """`module` is what is started; `crash.hasty` is a broker with a bug."""
 
@@ -27,7 +42,7 @@ class Broker:
         self._folder = folder
         self._settings = settings
         self._module = module
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self.starts = 0
         self.start_s: list[float] = []
         self.port = 0
@@ -50,24 +65,26 @@ class Broker:
 
     def begin(self, environment: dict[str, str] | None = None) -> None:
         self.starts += 1
-        ready_file = self._ready_file()
-        command = [sys.executable, "-m", self._module, "serve", "--ready-file", str(ready_file)]
+        arguments = ["serve", "--ready-file", str(self._ready_file())]
         for setting in (
             "mqtt.port=0",
             "websocket.enabled=false",
             f"data_dir={self.data_dir}",
             *self._settings,
         ):
-            command += ["--set", setting]
+            arguments += ["--set", setting]
         inherited = os.environ.get("PYTHONPATH", "")
         python_path = f"{inherited}{os.pathsep}{PROJECT}" if inherited else str(PROJECT)
+        self._process = self.launch(arguments, {"PYTHONPATH": python_path} | (environment or {}))
+
+    def launch(self, arguments: list[str], environment: dict[str, str]) -> Process:
         with self.log_file.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
+            return subprocess.Popen(
+                [sys.executable, "-m", self._module, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"PYTHONPATH": python_path} | (environment or {}),
+                env=os.environ | environment,
             )
 
     def wait_ready(self) -> bool:

@@ -11,7 +11,6 @@ from typing import Final
 from crash.broker import Broker, BrokerFault
 from crash.checker import Verdict, check
 from crash.driver import Driver
-from crash.power import PowerCutBroker
 from crash.workload import SETTINGS, Workload
 
 LOAD_S: Final = (0.05, 0.8)  # how long after the load began the broker dies
@@ -33,7 +32,7 @@ class Result:
 
 
 class Campaign:
-    """`module` is the broker to start; `folder` is kept only when a promise was broken."""
+    """`module` is the broker to start, `kind` how that is done; `folder` is kept only when a promise was broken."""
 
     def __init__(
         self,
@@ -44,14 +43,13 @@ class Campaign:
         settings: tuple[str, ...] = (),
         folder: Path | None = None,
         stall_s: float = STALL_S,
-        pulls_the_plug: bool = False,
+        kind: type[Broker] = Broker,
     ) -> None:
         self._paths = paths
         self._kills = kills
         self._stall_s = stall_s
         self._chance = random.Random(seed)
         self.folder = folder or Path(tempfile.mkdtemp(prefix="crash-"))
-        kind = PowerCutBroker if pulls_the_plug else Broker
         self.broker = kind(self.folder, (*SETTINGS, *settings), module)
         self.workload = Workload(paths)
         self.driver = Driver(self.workload.clients, self.workload.journals, self._chance)

@@ -11,9 +11,10 @@ import random
 import sys
 from pathlib import Path
 
+from crash.broker import Broker
 from crash.campaign import Campaign, Result
 from crash.journal import PATHS
-from crash.power import find_obstacle
+from crash.power import PowerCutBroker, find_obstacle
 from millstream.build_kind import build_name
 
 COLUMNS = ("confirmed", "delivered", "lost", "duplicated", "reordered", "redelivered")
@@ -80,7 +81,7 @@ def main(arguments: list[str]) -> int:
         options.seed,
         options.module,
         tuple(options.set),
-        pulls_the_plug=options.pull_the_plug,
+        kind=PowerCutBroker if options.pull_the_plug else Broker,
     ).run()
     for line in make_table(result):
         print(line)

@@ -1,6 +1,6 @@
 """A short tour: a broker of its own, a few simulated devices, and a table of their readings while they come in.
 
-Run it with: ./dev demo --seconds 10
+Run it with: ./dev demo tour --seconds 10
 """
 
 from __future__ import annotations

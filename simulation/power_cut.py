@@ -3,17 +3,30 @@
 - Everything confirmed is there. In `os` mode: everything up to the last sync.
 - Nothing is there that was never told, and nothing of an atom without the rest of it.
 - The order is kept, and the state is the one those facts make in memory.
-- No damage is reported where there was none (with a sync per batch; without, a lost batch cannot be told from a bad one).
+- No damage is reported where there was none (with a sync per batch; without, a lost batch cannot be told from a bad one),
+  and a file that is damaged is kept as it was found.
 """
 
 from __future__ import annotations
 
 import random
 
+from millstream.storage.checkpoint import read_meta
 from millstream.storage.disk import DiskFault
 from millstream.storage.fold import Fold
 from millstream.storage.log_format import Record
-from millstream.storage.segment_writer import FAILPOINTS as SEGMENT_FAILPOINTS
+from millstream.storage.stream_gaps import find_all_gaps
+from simulation.deaths import (
+    ANY_MOOD,
+    FAILPOINTS,
+    QUARANTINE_FAILPOINTS,
+    WAYS,
+    Death,
+    choose_death,
+    find_spoilable,
+    quarantine_name,
+    spoil,
+)
 from simulation.disk import PowerCut, SimulatedDisk
 from simulation.failpoints import DeadlyFailpoints
 from simulation.node import WALL_OFFSET_NS, Node
@@ -21,33 +34,6 @@ from simulation.queue_workload import QueueWorkload, find_queue_fault
 from simulation.table import SimulatedTable
 from simulation.workload import Fact, Workload, describe, state_after
 
-LOG_FAILPOINTS = (
-    "log.before_create",
-    "log.after_create",
-    "log.after_header",
-    "log.after_header_sync",
-    "log.after_folder_sync",
-    "log.before_write",
-    "log.after_write",
-    "log.after_sync",
-)
-CHECKPOINT_FAILPOINTS = (
-    "checkpoint.before_commit",
-    "checkpoint.after_commit",
-    "checkpoint.after_drop",
-    "checkpoint.after_remove",
-    "checkpoint.after_folder_sync",
-)
-RECOVERY_FAILPOINTS = (
-    "recover.after_remove_folded",
-    "recover.after_remove_unused",
-    "recover.before_cut",
-    "recover.after_cut",
-    "recover.after_rewrite",
-    "recover.after_sync",
-    "recover.after_folder_sync",
-)
-FAILPOINTS = LOG_FAILPOINTS + CHECKPOINT_FAILPOINTS + SEGMENT_FAILPOINTS + RECOVERY_FAILPOINTS
 ENDINGS = ("failpoint", "failpoint", "moment", "quiet", "start", "sync error", "write error", "full disk")
 
 
@@ -90,13 +76,18 @@ class PowerCutRun:
         self._atoms: dict[int, None] = {0: None}  # positions between two atoms
         self._records: dict[int, Record] = {}
         self._promised = 0  # the position up to which everything must come back
+        self._spoiled: dict[str, bytes] = {}  # files that were damaged on purpose, as they were found
         self.outcome = Outcome(seed, "fsync" if self._with_sync else "os")
 
     def run(self) -> Outcome:
         lives = 1 if not self._with_sync else self._chance.randrange(1, 5)
+        if self._failpoint in WAYS:
+            lives += 4  # some of them lead there only
         try:
             for _ in range(lives):
                 self._live()
+                if self._failpoint in QUARANTINE_FAILPOINTS:
+                    self._spoil()
             self._recover_and_check(Node(self._disk, self._table, DeadlyFailpoints(), self._file_size))
         except Broken as broken:
             self.outcome.fault = str(broken)
@@ -108,15 +99,12 @@ class PowerCutRun:
     def _live(self) -> None:
         chance = self._chance
         ending = chance.choice(ENDINGS)
-        name = chance.choice(FAILPOINTS)
+        death = Death(chance.choice(FAILPOINTS))
         if self._failpoint:
-            # some places are only reached after another crash: in the middle of a checkpoint, mostly
-            ending, name = (
-                "failpoint",
-                chance.choice((self._failpoint, self._failpoint, "segment.before_sync")),
-            )
-        failpoints = DeadlyFailpoints(name if ending == "failpoint" else "", chance.choice((1, 2, 4, 10, 25)))
+            ending, death = "failpoint", choose_death(chance, self._failpoint)
         disk = self._disk
+        failpoints = death.arm(chance, disk) if ending == "failpoint" else DeadlyFailpoints()
+        moods = death.moods if ending == "failpoint" else ANY_MOOD
         node: Node | None = None
         is_kill = chance.random() < 0.2
         if ending in ("moment", "start"):
@@ -133,8 +121,8 @@ class PowerCutRun:
         except PowerCut as cut:
             self._note(f"power cut: {cut}")
             if ending == "failpoint":
-                ending = str(cut)
-                self.outcome.deaths += name == self._failpoint
+                ending = death.ending()
+                self.outcome.deaths += str(cut) == self._failpoint
         self.outcome.endings.append(f"{ending}, process only" if is_kill else ending)
         if node is not None:
             self._records.update(node.writer.records)
@@ -143,8 +131,14 @@ class PowerCutRun:
         for place, count in failpoints.seen.items():
             self.outcome.failpoints[place] = self.outcome.failpoints.get(place, 0) + count
         self.outcome.trace.extend(disk.trace)
-        self._disk = disk.kill() if is_kill else disk.crash()
+        self._disk = disk.kill() if is_kill else disk.crash(chance.choice(moods))
         self._table = (node.table if node is not None else self._table).crash()
+
+    def _spoil(self) -> None:
+        name = find_spoilable(self._disk, read_meta(self._table)[1])
+        if name and name not in self._spoiled:
+            self._spoiled[name] = spoil(self._disk, name, self._chance)
+            self._note(f"spoiled: {name}")
 
     def _work(self, node: Node, ending: str) -> None:
         chance = self._chance
@@ -208,13 +202,21 @@ class PowerCutRun:
             raise Broken(f"lost: promised up to {self._promised}, found up to {last}")
         self.outcome.confirmed = self._promised
         if self._with_sync:
-            if found.damage:
-                raise Broken(f"damage where there was none: {found.damage[0].sentence()}")
+            for damage in found.damage:
+                if damage.name not in self._spoiled:
+                    raise Broken(f"damage where there was none: {damage.sentence()}")
+            self._check_kept(node)
             self._check_prefix(node, last)
         else:
             self._check_window(node)
         self.outcome.survived += last - self._promised
         self._promised = last
+
+    def _check_kept(self, node: Node) -> None:
+        for name, content in self._spoiled.items():
+            kept = quarantine_name(name)
+            if kept not in node.disk.names("quarantine") or node.disk.content(kept) != content:
+                raise Broken(f"{name} was damaged, and is not kept as it was")
 
     def _check_prefix(self, node: Node, last: int) -> None:
         if last not in self._atoms:
@@ -226,6 +228,8 @@ class PowerCutRun:
         difference = difference or find_queue_fault(kept, node.state, node.disk)
         if difference:
             raise Broken(difference)
+        for gap in find_all_gaps(node.disk, node.table):
+            raise Broken(f"verify would miss what is there: {gap.sentence()}")
         if node.recovered.fold.orphans:
             raise Broken(f"{node.recovered.fold.orphans} facts name what is not there")
         self._workload.remember(kept)

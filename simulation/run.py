@@ -1,7 +1,8 @@
 """`python -m simulation.run --seeds 1000`: cut the power a thousand times and see what is left.
 
-With `--deaths 20` the power goes twenty times at every failpoint instead. Every seed runs twice: the traces must be equal, so that a failing seed can be looked at. Exit 1 when a promise was not
-kept; the table names the seeds.
+Every seed runs twice: the traces must be equal, so that a failing seed can be looked at. With `--deaths 20` the power
+goes at least twenty times at every failpoint instead, those of a recovery included: a second crash in the middle of
+mending the first. Exit 1 when a promise was not kept, or a place was not reached often enough.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from simulation.power_cut import FAILPOINTS, Outcome, PowerCutRun
+from simulation.deaths import FAILPOINTS
+from simulation.power_cut import Outcome, PowerCutRun
 
 
 def run_seed(seed: int, planted: str = "") -> Outcome:
@@ -41,6 +43,25 @@ class Line:
         self.failed: dict[int, None] = {}
 
 
+def run_failpoints(deaths: int, seeds_max: int) -> tuple[list[Outcome], bool]:
+    """(what happened, whether every place was reached often enough), with a line for each place."""
+    print(f"{'failpoint':32} {'deaths':>7} {'crashes':>8} {'facts':>9} {'failed':>7}")
+    outcomes: list[Outcome] = []
+    is_enough = True
+    for failpoint in FAILPOINTS:
+        found = run_failpoint(failpoint, deaths, seeds_max)
+        reached = sum(outcome.deaths for outcome in found)
+        crashes = sum(len(outcome.endings) for outcome in found)
+        told = sum(outcome.told for outcome in found)
+        failed = sum(1 for outcome in found if outcome.fault)
+        text = "" if reached >= deaths else "  too few: try more --seeds"
+        print(f"{failpoint:32} {reached:7} {crashes:8} {told:9,} {failed:7}{text}", flush=True)
+        outcomes += found
+        is_enough = is_enough and reached >= deaths
+    print(f"{len(FAILPOINTS)} failpoints, {sum(outcome.deaths for outcome in outcomes)} deaths there")
+    return outcomes, is_enough
+
+
 def make_table(outcomes: list[Outcome]) -> list[str]:
     lines: dict[tuple[str, str], Line] = {}
     for outcome in outcomes:
@@ -66,17 +87,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--deaths", type=int, default=0, help="so many at every failpoint")
     options = parser.parse_args(arguments)
     outcomes: list[Outcome] = []
+    is_enough = True
     if options.deaths:
-        for failpoint in FAILPOINTS:
-            outcomes += run_failpoint(failpoint, options.deaths, options.seeds)
+        outcomes, is_enough = run_failpoints(options.deaths, options.seeds)
     else:
         for seed in range(options.first, options.first + options.seeds):
             outcomes.append(run_seed(seed, options.planted))
             if outcomes[-1].fault:
                 print(f"seed {seed}: {outcomes[-1].fault}", flush=True)
+        for text in make_table(outcomes):
+            print(text)
     failed = [outcome for outcome in outcomes if outcome.fault]
-    for text in make_table(outcomes):
-        print(text)
     print(
         f"{len(outcomes)} runs, {sum(len(outcome.endings) for outcome in outcomes)} crashes, "
         f"{sum(outcome.told for outcome in outcomes)} facts, "
@@ -85,7 +106,7 @@ def main(arguments: list[str]) -> int:
     )
     for outcome in failed[:20]:
         print(f"seed {outcome.seed} ({outcome.mode}; {', '.join(outcome.endings)}): {outcome.fault}")
-    return 1 if failed else 0
+    return 1 if failed or not is_enough else 0
 
 
 if __name__ == "__main__":

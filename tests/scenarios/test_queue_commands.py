@@ -33,6 +33,7 @@ COMMANDS = [
     "consume",
     "groups",
     "seek",
+    "remove-group",
     "bind",
     "unbind",
 ]

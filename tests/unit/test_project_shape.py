@@ -24,7 +24,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 
 # Only these may see the outside world (STYLE section 3).
-OUTER_NAMES = {"__main__", "admin", "app", "cli", "commands", "config", "runtime"}
+OUTER_NAMES = {"__main__", "admin", "app", "cli", "commands", "config", "reader", "runtime"}
 IMPURE_MODULES = {"asyncio", "os", "random", "socket", "ssl", "threading", "time"}
 IMPURE_KIN = {
     "concurrent",

@@ -11,6 +11,9 @@ from millstream.app.control_consume import ConsumeOperations
 from millstream.app.control_desk import Desk
 from millstream.app.control_queues import QueueOperations
 from millstream.app.control_records import RecordOperations
+from millstream.app.control_stages import make_stage_operations
+from millstream.app.control_streams import Decide, Seal, StreamOperations
+from millstream.app.stage_commits import StageCommits
 from millstream.broker.broker import Broker
 from millstream.runtime.control import ControlFault, ControlServer, Operation
 
@@ -18,10 +21,28 @@ LINE_OVERHEAD: Final = 1024 * 1024  # beside the largest payload in base64
 
 
 class Control:
-    def __init__(self, broker: Broker, folder: Path) -> None:
+    """`seal`, `decide` and `seal_interval_s` are for the reader: see `StreamOperations`."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        folder: Path,
+        commits: StageCommits,
+        seal: Seal | None,
+        decide: Decide,
+        seal_interval_s: float,
+    ) -> None:
         self._desk = Desk(broker)
         line_bytes_max = broker.limits.message_size_max * 4 // 3 + LINE_OVERHEAD
-        self._server = ControlServer(folder, make_operations(self._desk), line_bytes_max)
+        self._server = ControlServer(
+            folder,
+            {
+                **make_operations(self._desk),
+                **stream_operations(self._desk, seal, decide, seal_interval_s),
+                **make_stage_operations(self._desk, commits),
+            },
+            line_bytes_max,
+        )
 
     async def start(self) -> None:
         """A broker without this channel still does its work: what is in the way is told, not fatal."""
@@ -39,6 +60,19 @@ class Control:
         self._desk.on_durable()
 
 
+def stream_operations(
+    desk: Desk, seal: Seal | None, decide: Decide, seal_interval_s: float
+) -> dict[str, Operation]:
+    streams = StreamOperations(desk, seal, decide, seal_interval_s)
+    return {
+        "stream.list": streams.list_streams,
+        "stream.show": streams.show,
+        "stream.seal": streams.seal,
+        "stream.commit": streams.commit,
+        "stream.admit": streams.admit,
+    }
+
+
 def make_operations(desk: Desk) -> dict[str, Operation]:
     queues = QueueOperations(desk)
     records = RecordOperations(desk)
@@ -54,6 +88,7 @@ def make_operations(desk: Desk) -> dict[str, Operation]:
         "queue.unbind": queues.unbind,
         "queue.groups": queues.groups,
         "queue.seek": queues.seek,
+        "queue.remove_group": queues.remove_group,
         "queue.publish": queues.publish,
         "queue.peek": records.peek,
         "queue.move": records.move,

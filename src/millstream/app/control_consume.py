@@ -100,6 +100,11 @@ class ConsumeOperations:
         finally:
             consumer.credit = 0
         if consumer.is_removed:
+            if not queue.is_removed:
+                raise ControlRefusal(
+                    f"the group {consumer.group.title()!r} was removed",
+                    f"millstream queue groups '{queue.name}'",
+                )
             raise ControlRefusal(f"{queue.name!r} was deleted", "millstream queue list")
         records: list[dict[str, object]] = []
         for pending in consumer.take_ready():

@@ -126,6 +126,13 @@ def read_whole(fields: Fields, name: str, default: int, low: int, high: int) -> 
     return value
 
 
+def read_flag(fields: Fields, name: str) -> bool:
+    value = fields.get(name, False)
+    if not isinstance(value, bool):
+        raise ControlRefusal(f"{name} must be true or false, not {value!r}")
+    return value
+
+
 def read_list(fields: Fields, name: str, count_max: int) -> list[object]:
     value = fields.get(name)
     if not isinstance(value, list) or len(value) > count_max:

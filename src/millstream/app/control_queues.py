@@ -11,6 +11,7 @@ from typing import Final
 from millstream.app.control_desk import (
     NO_STORAGE,
     Desk,
+    read_flag,
     read_list,
     read_object,
     read_text,
@@ -20,6 +21,7 @@ from millstream.app.control_desk import (
 from millstream.app.control_records import queue_topic
 from millstream.broker.account import Account
 from millstream.broker.queue_access import find_start
+from millstream.broker.queue_consumer import SessionConsumer
 from millstream.model.errors import Reason
 from millstream.model.message import NANOSECONDS, Message
 from millstream.model.topic import find_topic_fault, find_utf8_fault
@@ -38,6 +40,7 @@ from millstream.runtime.control import ControlRefusal, Conversation, Fields
 
 PAGE_MAX: Final = 1000
 CONSUMERS_SHOWN: Final = 100
+NAMED_MAX: Final = 5  # consumers in a sentence
 PUBLISH_MAX: Final = 256  # messages in one request
 STRING_MAX: Final = 65_535
 EXPIRY_MAX: Final = 0xFFFF_FFFF
@@ -151,15 +154,37 @@ class QueueOperations:
                 "can be moved",
                 "millstream queue list",
             )
-        title = read_text(fields, "group")
-        group = queue.groups.get(title)
-        if group is None:
-            raise ControlRefusal(
-                f"{queue.name!r} has no group {title!r}", f"millstream queue groups '{queue.name}'"
-            )
+        group = _get_group(queue, fields)
         group.seek(find_start(queue, read_text(fields, "to").encode()))
         await desk.wait_durable()
         return view_group(group)
+
+    async def remove_group(self, fields: Fields, conversation: Conversation) -> object:
+        """With `force` the subscriptions of its consumers end too, or they would bring it back at the next start."""
+        desk = self._desk
+        desk.begin_change()
+        queue = desk.get_queue(fields)
+        group = _get_group(queue, fields)
+        title, lag, consumers = group.title(), int(group.lag()), list(group.consumers)
+        if consumers and not read_flag(fields, "force"):
+            names = ", ".join(consumer.name for consumer in consumers[:NAMED_MAX])
+            more = f" and {len(consumers) - NAMED_MAX} more" if len(consumers) > NAMED_MAX else ""
+            raise ControlRefusal(
+                f"the group {title!r} of {queue.name!r} has consumers: {names}{more}",
+                f"millstream queue remove-group '{queue.name}' '{title}' --force",
+            )
+        for consumer in consumers:
+            if isinstance(consumer, SessionConsumer):
+                self._end_subscription(consumer)
+        queue.catalog.remove_group(queue, group)
+        await desk.wait_durable()
+        return {"name": queue.name, "removed": title, "lag": lag, "consumers": len(consumers)}
+
+    def _end_subscription(self, consumer: SessionConsumer) -> None:
+        session = consumer.session
+        consumers = {} if session.consumers is None else session.consumers.by_name
+        for name in [name for name, other in consumers.items() if other is consumer]:
+            self._desk.broker.unsubscribe(session, name)
 
     # ---------------------------------------------------------------- publish
 
@@ -205,6 +230,16 @@ class QueueOperations:
         expiry_s = read_whole(part, "expiry_s", 0, 0, EXPIRY_MAX)
         expires_ns = int(self._desk.broker.clock.now_ns) + expiry_s * NANOSECONDS if expiry_s else 0
         return Message(topic, payload, 1, False, encode_block(properties), expires_ns, "")
+
+
+def _get_group(queue: Queue, fields: Fields) -> Group:
+    title = read_text(fields, "group")
+    group = queue.groups.get(title)
+    if group is None:
+        raise ControlRefusal(
+            f"{queue.name!r} has no group {title!r}", f"millstream queue groups '{queue.name}'"
+        )
+    return group
 
 
 def _read_payload(part: Fields) -> bytes:

@@ -14,7 +14,9 @@ from typing import Final
 import structlog
 
 from millstream.app.control import Control
+from millstream.app.reader_process import ReaderProcess
 from millstream.app.rights import Rights
+from millstream.app.stage_commits import StageCommits
 from millstream.app.storage import DurableStore, StorageFault
 from millstream.broker.broker import DEFAULT_ACCOUNT, AccountOptions, Broker
 from millstream.broker.line import Ending
@@ -29,6 +31,7 @@ from millstream.protocols.mqtt.context import MqttContext
 from millstream.queues.definition import make_definition
 from millstream.runtime.deadlines import Deadlines
 from millstream.runtime.entropy import SystemEntropy
+from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.gate import Gate
 from millstream.runtime.listeners import ListenFault, address_of, listen, make_tls_context
 from millstream.runtime.log_observer import LogObserver
@@ -80,9 +83,12 @@ class Millstream:
             self._wakeup,
         )
         self.broker.clock.wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        queries = {} if self._durable is None else self._durable.queries
+        self._stages = StageCommits(self.broker, config.data_dir, queries, find_failpoints())
         # an embedded broker is controlled by the program around it
-        has_control = with_control and config.control.enabled
-        self._control = Control(self.broker, config.data_dir) if has_control else None
+        self._has_control = with_control and config.control.enabled
+        self._control: Control | None = None
+        self._reader: ReaderProcess | None = None
         self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.Task[None] | None = None
         self._verifier: Verifier | None = None
@@ -127,18 +133,33 @@ class Millstream:
         self._declare_queues()
         if self._durable is not None:
             self._durable.start()
+        self._stages.start()
         self._system_topics = SystemTopics(broker, VERSION, broker.limits.sys_interval_s, now_ns)
         self._system_topics.on_tick(now_ns)
         try:
             for listener in listeners_of(self.config):
+                if listener.section == "reader":
+                    continue  # it has a process of its own
                 self._servers.append(await self._listen(self._gate, listener))
                 self.addresses[listener.name] = address_of(self._servers[-1])
+            await self._start_control(self._verifier)
         except ListenFault:
             await self.stop()
             raise
-        if self._control is not None:
-            await self._control.start()
         self._ticker = loop.create_task(self._tick())
+
+    async def _start_control(self, verifier: Verifier) -> None:
+        if not self._has_control:
+            return
+        seal = None if self._durable is None else self._durable.seal
+        interval_s = self.config.reader.seal_interval_ms / 1000
+        self._control = Control(
+            self.broker, self.config.data_dir, self._stages, seal, verifier.wait_decision, interval_s
+        )
+        await self._control.start()
+        if self.config.reader.enabled:
+            self._reader = ReaderProcess(self.config)
+            self.addresses["reader"] = self._reader.start()
 
     def _declare_queues(self) -> None:
         catalog = self.broker.get_account(DEFAULT_ACCOUNT).queues.catalog
@@ -164,6 +185,7 @@ class Millstream:
     def _on_durable(self) -> None:
         self.broker.clock.now_ns = time.monotonic_ns()
         self.broker.on_durable()
+        self._stages.on_durable()
         if self._control is not None:
             self._control.on_durable()
 
@@ -184,8 +206,11 @@ class Millstream:
         """Stop accepting, tell every client, let what was sent leave, then close."""
         if self._gate is not None:
             self._gate.is_open = False
+        if self._reader is not None:
+            await self._reader.stop()
         if self._control is not None:
             await self._control.stop()
+        await self._stages.stop()
         for server in self._servers:
             server.close()
         if self._ticker is not None:

@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from millstream.app.checkpoints import Checkpoints
+from millstream.model.errors import Unavailable
 from millstream.model.outbox import Wakeup
 from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
@@ -25,7 +26,7 @@ from millstream.runtime.segment_thread import SegmentThread
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.fold import Fold
 from millstream.storage.log import Log
-from millstream.storage.log_files import FOLDER, LogFiles, file_number
+from millstream.storage.log_files import FOLDER, PREPARED, LogFiles, file_number
 from millstream.storage.log_format import FILE_HEADER_SIZE, find_file_header_fault
 from millstream.storage.log_recovery import Damage, log_names, read_file
 from millstream.storage.log_store import LogStore
@@ -76,51 +77,123 @@ class DurableStore:
             self._log_line.error("storage_damaged", range=damage.sentence())
         for cut in found.cuts:
             self._log_line.warning("storage_cut", range=cut.sentence())
+        self._disk.remove(PREPARED)  # of a broker that was killed
         salt = secrets.randbits(32) | 1
         self._files = LogFiles(self._disk, find_failpoints(), file_size, next_number, 0, with_sync, salt)
         kernel = open_kernel_sync(data_dir) if with_sync else None
         self._thread = LogThread(self._files, self._on_answer, kernel)
         self.log = Log(self._thread, wakeup, fold.last_sequence + 1)
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        self.queries = fold.stages.queries  # that write staged batches
         self.store = LogStore(self.log, fold.state(), fold.numbers(), wall_offset_ns)
         self.segments = SegmentThread(self._disk, self._on_damage)
         self._on_progress = on_progress
         self._checkpoint: asyncio.Task[None] | None = None
-        self._last_old = (next_number - 1, fold.last_sequence) if log_names(self._disk) else (0, 0)
+        has_old = bool(log_names(self._disk))
+        # the last file that will not be written again, and the last fact in it
+        self._last_sealed = (next_number - 1, int(fold.last_sequence)) if has_old else (0, 0)
+        self._folded = (
+            0 if has_old else int(fold.last_sequence)
+        )  # all facts up to here are in table and segments
+        self._fold_fault = ""
+        self._is_closing = False
+        self._sealing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Fold what earlier runs left in the log."""
-        if self._last_old[0]:
-            self._start_checkpoint(*self._last_old)
+        self._fold_sealed()
 
     def _on_damage(self, damage: Damage) -> None:
         self._log_line.error("storage_damaged", range=damage.sentence())
 
     def _on_answer(self) -> None:
         self._on_progress()
-        if self._files.sealed and self._checkpoint is None:
-            self._start_checkpoint(*self._files.sealed[-1])
-            self._files.sealed.clear()
+        if self._files.sealed:
+            self._fold_sealed()
 
-    def _start_checkpoint(self, last_file: int, last_sequence: int) -> None:
-        run = self._run_checkpoint(last_file, last_sequence)
-        self._checkpoint = asyncio.get_running_loop().create_task(run)
+    def _fold_sealed(self) -> None:
+        """Start a checkpoint over everything sealed, unless one runs: the end of that one asks again."""
+        sealed = self._files.sealed
+        count = len(sealed)
+        if count:
+            self._last_sealed = sealed[count - 1]
+        if self._checkpoint is None and self._last_sealed[1] > self._folded:
+            del sealed[:count]  # the log's thread may just have added another
+            run = self._run_checkpoint(*self._last_sealed)
+            self._checkpoint = asyncio.get_running_loop().create_task(run)
 
     async def _run_checkpoint(self, last_file: int, last_sequence: int) -> None:
-        fault, damage = await self._checkpoints.fold(last_file)
+        try:
+            self._fold_fault, damage = await self._checkpoints.fold(last_file)
+        except OSError as error:  # there is no process to be had now
+            self._fold_fault, damage = f"its process cannot be used: {error.strerror or error}", []
         for line in damage:
             self._log_line.error("storage_damaged", range=line)
-        if fault:
-            self._log_line.error("checkpoint_failed", reason=fault)
-        else:
-            self._on_folded(last_sequence)
         self._checkpoint = None
+        if self._fold_fault:
+            self._log_line.error("checkpoint_failed", reason=self._fold_fault)
+            return
+        self._folded = last_sequence
+        self._on_folded(last_sequence)
+        if self._files.sealed and not self._is_closing:
+            self._fold_sealed()
+
+    # ------------------------------------------------------------------- seal
+
+    async def seal(self) -> None:
+        """Until all that is durable now is in the table and in segments. Whoever asks meanwhile shares the work; Unavailable
+        when the disk does not allow it."""
+        wanted = int(self.log.durable)
+        while self._folded < wanted:
+            if self._sealing is None:
+                self._sealing = asyncio.get_running_loop().create_task(self._seal())
+            await asyncio.shield(self._sealing)
+
+    async def _seal(self) -> None:
+        try:
+            wanted = int(self.log.durable)
+            if self.log.fault:
+                raise Unavailable(f"the log has failed: {self.log.fault}")
+            if self.log.is_full or self.log.is_stalled:
+                raise Unavailable("the disk takes nothing now: it is full or too slow")
+            if self._is_closing:
+                raise Unavailable("the broker is stopping")
+            if wanted > self._last_sealed[1]:
+                await self._end_file()
+            if self._last_sealed[1] > self._folded:
+                self._fold_sealed()
+            while self._checkpoint is not None and self._folded < wanted:
+                await asyncio.shield(self._checkpoint)
+            if self._folded < wanted:
+                raise Unavailable(
+                    f"the log could not be folded: {self._fold_fault or 'its file did not end'}"
+                )
+        finally:
+            self._sealing = None
+
+    async def _end_file(self) -> None:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[str] = loop.create_future()
+
+        def on_ended(fault: str) -> None:
+            if not ended.done():
+                ended.set_result(fault)
+
+        self._thread.end_file(on_ended)
+        fault = await ended
+        if fault:
+            raise Unavailable(f"the file of the log cannot be ended: {fault}")
+        if self._files.sealed:
+            self._last_sealed = self._files.sealed[-1]
 
     async def close(self) -> None:
+        self._is_closing = True
         self.log.flush()
         while self.log.durable < self.log.position and not self.log.fault:
             await asyncio.sleep(0.005)
             self.log.flush()
+        if self._sealing is not None:
+            self._sealing.cancel()
         if self._checkpoint is not None:
             await self._checkpoint
         await self._checkpoints.close()

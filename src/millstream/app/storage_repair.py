@@ -16,12 +16,15 @@ from millstream.runtime.checkpoint_run import run as run_checkpoint
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage.checkpoint import Table
+from millstream.storage.checkpoint import Table, query_entry
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.recovery import QUARANTINE
 from millstream.storage.segment_check import rewrite_segment
 from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
 from millstream.storage.segment_format import index_name
+from millstream.storage.stage_facts import decode_query, encode_query
+from millstream.storage.stage_format import stage_name
+from millstream.storage.stream_gaps import find_all_gaps, note_gap
 
 _COPIES_MAX: Final = 1000
 
@@ -47,8 +50,11 @@ def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
                 _set_aside(disk, index_name(checked.queue, checked.first), 0, 1 << 30, done)
             rewrite_segment(disk, checked)
             done.append(f"{checked.name}: {checked.records} records kept, its index made again")
-        if survey.has_log_damage:
+        if survey.has_log_damage or survey.bad_stages:
             _fold_log(disk, data_dir, done)
+        if survey.bad_stages:
+            _end_batches(disk, data_dir, survey, done)
+        _note_gaps(disk, data_dir, done)
     except DiskFault as fault:
         raise StorageFault(fault.text, "millstream storage repair") from fault
     except OSError as error:
@@ -110,6 +116,46 @@ def _fold_log(disk: Disk, data_dir: Path, done: list[str]) -> None:
     finally:
         table.close()
     done.append(f"log: {count} files folded into the state")
+
+
+def _end_batches(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -> None:
+    """A batch whose rows are not all there: taken back where none was published, so that its writer may stage it again;
+    else it ends with those that were."""
+    for stage in survey.bad_stages:
+        _set_aside(disk, stage_name(stage), 0, 1 << 40, done)
+    table = LmdbTable(data_dir / STATE)
+    try:
+        for query in dict.fromkeys(survey.bad_stages.values()):
+            key = query_entry(*query.key())
+            stored = table.get(key)
+            known = None if stored is None else decode_query(stored)
+            if known is None or known.begun is None:
+                continue
+            batch = known.begun
+            known.begun = None
+            end = "taken back, no row of it was published"
+            if batch.next_row:
+                known.last_done, known.last_rows = batch.batch, batch.next_row
+                end = f"ended after {batch.next_row} of {batch.rows} rows"
+            table.put(key, encode_query(known))
+            done.append(f"{STATE}: the batch {batch.batch} of the query {known.name!r} was {end}")
+        table.commit()
+    finally:
+        table.close()
+
+
+def _note_gaps(disk: Disk, data_dir: Path, done: list[str]) -> None:
+    """What streams lack now will not come back: it has been told, and need not be told again."""
+    table = LmdbTable(data_dir / STATE)
+    try:
+        gaps = find_all_gaps(disk, table)
+        for gap in gaps:
+            note_gap(table, gap)
+            done.append(f"{STATE}: {gap.sentence()} noted as lost")
+        if gaps:
+            table.commit()
+    finally:
+        table.close()
 
 
 def _set_aside(disk: Disk, name: str, start: int, end: int, done: list[str]) -> None:

@@ -9,13 +9,18 @@ from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.table_check_run import check_in_process
 from millstream.storage.backup_manifest import TABLE_NAME
-from millstream.storage.checkpoint import load_queues, read_meta
+from millstream.storage.checkpoint import load_queues, load_stages, read_meta
+from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.log_files import file_number
 from millstream.storage.log_recovery import RecoveredFile, log_names, read_file
 from millstream.storage.recovery import find_gap
-from millstream.storage.segment_check import CheckedSegment, check_segment
+from millstream.storage.segment_check import CheckedSegment
 from millstream.storage.segment_format import FOLDER, decode_names, folder_name
+from millstream.storage.stage_facts import FIRST_KIND, LAST_KIND, StageFold, StoredQuery
+from millstream.storage.stage_format import StageFault, stage_name
+from millstream.storage.stage_reader import StageReader
 from millstream.storage.stored_queue import QueueFold, StoredQueue
+from millstream.storage.stream_gaps import check_queue, find_gaps, load_gaps
 from millstream.storage.table_check import CheckedTable
 
 Progress = Callable[[str, int, int], None]  # what is read, files done, files in all
@@ -54,6 +59,9 @@ class Survey:
         self.segments: list[CheckedSegment] = []  # those something must be done about
         self.strangers: list[str] = []  # folders of queues nobody knows
         self.foreign: list[str] = []  # what a newer release has written
+        self.stages = StageFold()  # batches that are decided and not done
+        self.bad_stages: dict[str, StoredQuery] = {}
+        self.known_gaps: dict[int, list[tuple[int, int]]] = {}  # by queue: what an earlier repair told of
 
     def is_damaged(self) -> bool:
         return any(finding.is_damaged for finding in self.findings)
@@ -69,17 +77,23 @@ def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
     done = 0
     for name in names:
         found = read_file(disk, name, name == names[-1])
+        for record in found.records:
+            if record.sequence > last_sequence and FIRST_KIND <= record.kind <= LAST_KIND:
+                survey.stages.apply(int(record.kind), record.body)
         last_sequence = _survey_log(survey, found, last_sequence)
         done += 1
         on_progress("log", done, total)
     for number, queue in queues.items():
-        for at, first in enumerate(firsts[number]):
-            is_last = at + 1 == len(firsts[number])
-            complete_to = queue.next - 1 if is_last and b'"kind":"stream"' in queue.definition else -1
-            checked = check_segment(disk, number, first, is_last, complete_to)
-            _survey_segment(survey, checked, queue, firsts[number][at + 1] if not is_last else queue.next)
+        segments: list[CheckedSegment] = []
+        for at in range(len(firsts[number])):
+            checked = check_queue(disk, queue, firsts[number], at)
+            end = queue.next if checked.is_last else firsts[number][at + 1]
+            _survey_segment(survey, checked, queue, end)
+            segments.append(checked)
             done += 1
             on_progress("segments", done, total)
+        _survey_gaps(survey, queue, segments)
+    _survey_stages(survey, disk)
     if survey.table_fault:
         survey.strangers = _queue_folders(data_dir)
     return survey
@@ -113,6 +127,8 @@ def _survey_table(survey: Survey, data_dir: Path) -> tuple[dict[int, StoredQueue
             table.delete(key)  # never committed
         queues = QueueFold()
         load_queues(table, queues)
+        load_stages(table, survey.stages)
+        survey.known_gaps = {number: load_gaps(table, number) for number in queues.queues}
         last_sequence, folded = read_meta(table)
     finally:
         table.close()
@@ -171,3 +187,30 @@ def _survey_segment(survey: Survey, checked: CheckedSegment, queue: StoredQueue,
     survey.findings.append(
         Finding(checked.name, "records", checked.records, state, checked.is_damaged(), lost)
     )
+
+
+def _survey_gaps(survey: Survey, queue: StoredQueue, segments: list[CheckedSegment]) -> None:
+    lost = [gap.sentence() for gap in find_gaps(queue, segments, survey.known_gaps[queue.number])]
+    if lost:
+        state = "damaged: offsets are in none of its segments; a file is gone, or never got them"
+        survey.findings.append(Finding(folder_name(queue.number), "records", 0, state, True, lost))
+
+
+def _survey_stages(survey: Survey, disk: Disk) -> None:
+    """Only those that a decided batch needs: the others are gone in a day, or staged again."""
+    for stage, query in survey.stages.begun_stages().items():
+        batch = query.begun
+        assert batch is not None
+        rows, state, lost = 0, "good", list[str]()
+        try:
+            reader = StageReader(disk, stage)
+            try:
+                rows = reader.footer.rows
+                reader.check()
+            finally:
+                reader.close()
+        except (StageFault, DiskFault) as fault:
+            state = f"damaged: {fault}"
+            lost.append(f"rows from {batch.next_row} on of batch {batch.batch} of the query {query.name!r}")
+            survey.bad_stages[stage] = query
+        survey.findings.append(Finding(stage_name(stage), "rows", rows, state, bool(lost), lost))

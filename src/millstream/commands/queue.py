@@ -75,6 +75,11 @@ Examples:
 \b
 A place is first, last (the newest record), next (behind it), an offset, or timestamp=SECONDS of the unix clock.
 """
+REMOVE_GROUP_EXAMPLES = """\b
+Examples:
+  millstream queue remove-group readings billing
+  millstream queue remove-group orders old-workers --force --yes
+"""
 
 SettingsArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[SETTING=VALUE]...", help="Settings, as listed below.")
@@ -257,6 +262,30 @@ def seek(
         print(
             f"{group} goes on at offset {result['committed']} of {name}; {result['lag']} records are before it."
         )
+
+
+@app.command("remove-group", epilog=REMOVE_GROUP_EXAMPLES)
+def remove_group(
+    name: NameArgument,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group, as `queue groups` shows it.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Also with consumers; their subscriptions end.")
+    ] = False,
+    yes: YesOption = False,
+    account: AccountOption = "default",
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Remove a group and what it has settled. Records that no other group needs go, except with the last group."""
+    place = find_place(config, set_, account)
+    if not yes:
+        confirm(f"Remove the group {group} of {name}?", yes=False)
+    result = place.call("queue.remove_group", name=name, group=group, force=force)
+    if output is Output.JSON:
+        print_json(result)
+    else:
+        print(f"{group} of {name} is removed; {result['lag']} records were before it.")
 
 
 app.command(epilog=queue_records.PEEK_EXAMPLES)(queue_records.peek)

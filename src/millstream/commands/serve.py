@@ -13,7 +13,7 @@ import typer
 from millstream.commands.outcome import CommandFailed, ExitCode
 from millstream.commands.settings import ConfigOption, OptionalOption, SetOption, load_settings
 
-SCHEMES = {"mqtt": "mqtt", "mqtt_tls": "mqtts", "websocket": "ws", "websocket_tls": "wss"}
+SCHEMES = {"mqtt": "mqtt", "mqtt_tls": "mqtts", "websocket": "ws", "websocket_tls": "wss", "reader": "http"}
 
 EXAMPLES = """\b
 Examples:
@@ -67,7 +67,9 @@ def serve(
     Reload(loaded, load_again, logs).install()
 
     def on_ready(addresses: dict[str, tuple[str, int]]) -> None:
-        for line in address_lines(addresses, loaded.config.websocket.path):
+        for line in address_lines(
+            addresses, loaded.config.websocket.path, loaded.config.reader.tls.cert_file is not None
+        ):
             print(line, flush=True)
         if ready_file is not None:
             write_ready_file(ready_file, addresses)
@@ -87,13 +89,16 @@ def serve(
     raise typer.Exit(code)
 
 
-def address_lines(addresses: dict[str, tuple[str, int]], path: str) -> list[str]:
+def address_lines(
+    addresses: dict[str, tuple[str, int]], path: str, has_reader_tls: bool = False
+) -> list[str]:
     """`mqtt mqtt://127.0.0.1:1883`, one line per listener."""
     lines: list[str] = []
     for name, (host, port) in addresses.items():
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         end = path if name.startswith("websocket") else ""
-        lines.append(f"{name} {SCHEMES.get(name, name)}://{place}{end}")
+        scheme = "https" if name == "reader" and has_reader_tls else SCHEMES.get(name, name)
+        lines.append(f"{name} {scheme}://{place}{end}")
     return lines
 
 

@@ -15,6 +15,7 @@ from millstream.commands import (
     bench,
     completion,
     configuration,
+    pipeline,
     publish,
     queue,
     serve,
@@ -122,4 +123,5 @@ app.add_typer(storage.app, name="storage")
 app.command("backup", epilog=backup.BACKUP_EXAMPLES)(backup.backup)
 app.command("restore", epilog=backup.RESTORE_EXAMPLES)(backup.restore)
 app.add_typer(queue.app, name="queue")
+app.add_typer(pipeline.app, name="pipeline")
 app.command("completion", epilog=completion.EXAMPLES)(completion.completion)

@@ -82,6 +82,11 @@ def find_content_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
         yield ("auth", "jwt", "algorithm"), f"cannot be used: {fault.text}"
     except ConfigFault as fault:
         yield ("auth", "jwt", "algorithm"), f"cannot be used: {_without_dot(fault)}"
+    files = config.reader.tls
+    if files.cert_file is not None and files.key_file is not None:
+        text = _find_certificate_fault(files.cert_file, files.key_file)
+        if text is not None:
+            yield ("reader", "tls", "cert_file"), text
     for section, tls in (("mqtt", config.mqtt.tls), ("websocket", config.websocket.tls)):
         if tls.cert_file is not None and tls.key_file is not None:
             text = _find_certificate_fault(tls.cert_file, tls.key_file)

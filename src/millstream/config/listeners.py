@@ -11,7 +11,7 @@ from millstream.config.schema import Config, Tls
 
 @dataclass(frozen=True)
 class Listener:
-    """One address to listen on. `name` is mqtt, mqtt_tls, websocket or websocket_tls."""
+    """One address to listen on. `name` is mqtt, mqtt_tls, websocket, websocket_tls or reader."""
 
     name: str
     section: str
@@ -36,6 +36,8 @@ def listeners_of(config: Config) -> list[Listener]:
     if websocket.tls.is_enabled:
         tls = websocket.tls
         listeners.append(Listener("websocket_tls", "websocket", websocket.host, tls.port, tls))
+    if config.reader.enabled:
+        listeners.append(Listener("reader", "reader", config.reader.host, config.reader.port, None))
     return listeners
 
 

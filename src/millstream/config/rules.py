@@ -26,6 +26,7 @@ def find_broken_rules(config: Config) -> list[Broken]:
     return [
         *_broken_listeners(config),
         *_broken_tls(config),
+        *_broken_reader(config),
         *_broken_tokens(config),
         *_broken_accounts(config),
         *_broken_queues(config),
@@ -36,12 +37,13 @@ def find_broken_rules(config: Config) -> list[Broken]:
 
 def _broken_listeners(config: Config) -> Iterator[Broken]:
     listeners = listeners_of(config)
-    if not listeners:
+    if all(listener.section == "reader" for listener in listeners):
         yield (
             ("mqtt", "enabled"),
             "leaves no listener open; enable mqtt or websocket, or set mqtt.tls.cert_file",
         )
-    for section, host in (("mqtt", config.mqtt.host), ("websocket", config.websocket.host)):
+    hosts = (("mqtt", config.mqtt.host), ("websocket", config.websocket.host), ("reader", config.reader.host))
+    for section, host in hosts:
         if not host or re.search(r"[\s/]", host):
             yield (section, "host"), 'must be an address or a host name such as 127.0.0.1, "::" or 0.0.0.0'
     for index, listener in enumerate(listeners):
@@ -90,6 +92,20 @@ def _broken_tls(config: Config) -> Iterator[Broken]:
         can_verify = can_verify or (tls.is_enabled and tls.ca_file is not None)
     if config.auth.certificates_as_users and not can_verify:
         yield ("auth", "certificates_as_users"), "needs mqtt.tls.ca_file or websocket.tls.ca_file"
+
+
+def _broken_reader(config: Config) -> Iterator[Broken]:
+    reader = config.reader
+    if reader.tls.cert_file is not None and reader.tls.key_file is None:
+        yield ("reader", "tls", "cert_file"), "needs reader.tls.key_file beside it"
+    if reader.tls.key_file is not None and reader.tls.cert_file is None:
+        yield ("reader", "tls", "key_file"), "does nothing without reader.tls.cert_file"
+    if not reader.enabled:
+        return
+    if not config.control.enabled:
+        yield ("reader", "enabled"), "needs control.enabled: the reader asks the broker through control.sock"
+    if config.storage.durability == "memory":
+        yield ("reader", "enabled"), "needs storage.durability fsync or os: it reads what is on disk"
 
 
 def _broken_tokens(config: Config) -> Iterator[Broken]:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from millstream.config.control import Control
 from millstream.config.named import Account, QueueSettings
+from millstream.config.reader import Reader
 from millstream.config.section import Section, setting
 from millstream.config.storage import Storage
 from millstream.config.values import (
@@ -486,5 +487,6 @@ class Config(Section):
         default={},
         description="Queues that are there from the start, by name; those of the account `default`.",
     )
+    reader: Reader = Field(default=Reader(), description="Streams as Arrow batches over HTTP.")
     control: Control = Field(default=Control(), description="How commands reach a running broker.")
     log: Log = Field(default=Log(), description="What is logged and how.")

@@ -20,6 +20,7 @@ from millstream.queues.definition import (
     dead_letter_name,
     decode_definition,
 )
+from millstream.queues.group import Group
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
 from millstream.queues.retention import retain
@@ -109,6 +110,17 @@ class Catalog:
         for group in queue.groups.values():
             group.close()
         queue.groups.clear()
+
+    def remove_group(self, queue: Queue, group: Group) -> None:
+        """With what it has settled; its consumers get nothing any more. Records that no other group needs go with it,
+        but not with the last one."""
+        self.agenda.write_settled()
+        if queue.is_removed:
+            return
+        group.close()
+        queue.remove_group(group)
+        queue.let_go()
+        self.on_consumer_left(queue)
 
     def on_consumer_left(self, queue: Queue) -> None:
         if queue.definition.kind != EPHEMERAL or queue.is_removed:

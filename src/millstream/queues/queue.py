@@ -72,7 +72,7 @@ class Queue(Outlet):
         self.next: i64 = 0
         self.visible: i64 = 0  # all below may be handed out
         self.footprint = Footprint()
-        self.tail = Tail(0)
+        self.tail = Tail(0, self.is_stream)
         self.groups: dict[str, Group] = {}  # by title
         self.counters = QueueCounters()
         self.has_expiry = definition.message_ttl_ms != 0
@@ -100,7 +100,8 @@ class Queue(Outlet):
         for offset, (priority, wall_ns) in stored.specials.items():
             self.specials[offset] = (priority, max(1, wall_ns - offset_ns) if wall_ns else 0)
         in_log = len(stored.tail)
-        self.tail = Tail(queue_facts.record_place(stored.tail[0][1])[1] if in_log else stored.next)
+        first_in_log = queue_facts.record_place(stored.tail[0][1])[1] if in_log else stored.next
+        self.tail = Tail(first_in_log, self.is_stream)
         for sequence, body in stored.tail:
             self.tail.add(queue_facts.record_place(body)[1], sequence, body)
         for entry in stored.groups.values():
@@ -341,6 +342,10 @@ class Queue(Outlet):
     def forget_folded(self, sequence: i64) -> None:
         if self.is_durable:
             self.footprint.on_folded(self.tail, sequence)
+
+    def sealed(self) -> i64:
+        """One past the last offset that is in segments; of a stream exactly."""
+        return self.tail.sealed if self.tail.sealed > self.first else self.first
 
     def come_back(self) -> None:
         """There is more to hand out, but others have their turn first."""

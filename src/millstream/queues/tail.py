@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
 SHIFT: Final[i64] = 8  # of an offset: 256 records to a block
@@ -19,15 +20,32 @@ class Block:
         self.first: i64 = first
         self.bodies: list[bytes] = []
         self.last_sequence: i64 = 0
+        self.sequences = BytesWriter()  # of each record, 64 bits; empty where nobody asks
+
+    def end_folded(self, sequence: i64) -> i64:
+        """One past the last offset whose fact is not behind `sequence`."""
+        sequences = self.sequences.getvalue()
+        low: i64 = 0
+        high: i64 = len(sequences) >> 3
+        while low < high:
+            middle: i64 = (low + high) >> 1
+            if read_i64_le(sequences, middle << 3) <= sequence:
+                low = middle + 1
+            else:
+                high = middle
+        return self.first + low
 
 
 @final
 class Tail:
-    """`first` is the oldest offset here; older ones are in segments or gone."""
+    """`first` is the oldest offset here; older ones are in segments or gone. All below `sealed` that are kept are in
+    segments, and some of them still here; it is known to the record only where `is_exact`."""
 
-    def __init__(self, first: i64) -> None:
+    def __init__(self, first: i64, is_exact: bool = False) -> None:
         self.first: i64 = first
         self.end: i64 = first
+        self.sealed: i64 = first
+        self._is_exact = is_exact
         self._blocks: dict[int, Block] = {}
 
     def add(self, offset: i64, sequence: i64, body: bytes) -> None:
@@ -43,6 +61,8 @@ class Tail:
             block = self._blocks[key] = Block(offset)
         block.bodies.append(body)
         block.last_sequence = sequence
+        if self._is_exact:
+            write_i64_le(block.sequences, sequence)
         self.end = offset + 1
 
     def get(self, offset: i64) -> bytes:
@@ -66,11 +86,17 @@ class Tail:
             key = next(iter(self._blocks))
             block = self._blocks[key]
             if block.last_sequence > sequence or not self._is_whole(key):
+                self._seal(block.end_folded(sequence))
                 break
             end: i64 = block.first + len(block.bodies)
+            self._seal(end)
             size += self.size_between(low if low > block.first else block.first, end)
             self._drop(key, block)
         return size
+
+    def _seal(self, end: i64) -> None:
+        if end > self.sealed:
+            self.sealed = end
 
     def forget_below(self, offset: i64) -> None:
         """Nobody needs what is below any more."""

@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,10 +22,12 @@ from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.lmdb_table import MAP_SIZE, LmdbTable
 from millstream.storage.backup_manifest import TABLE_NAME
 from millstream.storage.backup_plan import Plan, PlannedFile, plan_log, plan_segments
-from millstream.storage.checkpoint import load_queues, read_meta
+from millstream.storage.checkpoint import load_queues, load_stages, read_meta
 from millstream.storage.disk import DiskFault
 from millstream.storage.log_files import file_number
 from millstream.storage.log_recovery import log_names
+from millstream.storage.stage_format import FOLDER as STAGE_FOLDER
+from millstream.storage.stage_format import find_stage_id, stage_name
 from millstream.storage.stored_queue import QueueFold
 
 STAGING: Final = "backup.unfinished"
@@ -49,9 +51,13 @@ def pin_files(data_dir: Path) -> Iterator[tuple[Path, Plan]]:
         except OSError:
             raise BackupBusy from None
         try:
-            shutil.rmtree(staging, ignore_errors=True)  # of one that was killed
-            staging.mkdir(mode=0o700)
-            yield staging, _pin(data_dir, staging)
+            for is_last in (False, False, True):
+                shutil.rmtree(staging, ignore_errors=True)  # of one that was killed
+                staging.mkdir(mode=0o700)
+                plan = _pin(data_dir, staging)
+                if _take_stages(data_dir, staging, plan, is_last):
+                    break
+            yield staging, plan
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
@@ -64,7 +70,7 @@ def _pin(data_dir: Path, staging: Path) -> Plan:
     plan = Plan()
     disk = RealDisk(data_dir)
     with hold_checkpoints(data_dir):
-        committed, last_sequence, folded = _copy_table(data_dir, staging)
+        committed, last_sequence, folded = _copy_table(data_dir, staging, plan)
         if (staging / TABLE_NAME).exists():
             plan.files.append(PlannedFile(TABLE_NAME, (staging / TABLE_NAME).stat().st_size))
         plan_segments(disk, plan, committed)
@@ -74,11 +80,32 @@ def _pin(data_dir: Path, staging: Path) -> Plan:
         for name in log_names(disk):
             if file_number(name) > folded:
                 _link(data_dir / name, staging / name)
+        for name in disk.names(STAGE_FOLDER):
+            if find_stage_id(name):
+                with suppress(FileNotFoundError):  # its batch was done this moment
+                    _link(data_dir / name, staging / name)
     plan_log(RealDisk(staging), plan, folded, last_sequence)
     return plan
 
 
-def _copy_table(data_dir: Path, staging: Path) -> tuple[dict[int, int], int, int]:
+def _take_stages(data_dir: Path, staging: Path, plan: Plan, is_last: bool) -> bool:
+    """The stages that what was taken of the log still needs. False: one came and went meanwhile, so the log must be taken
+    again; where it is missing for another reason, the last try says so."""
+    for stage in plan.stages.begun_stages():
+        name = stage_name(stage)
+        if not (staging / name).exists():
+            try:
+                _link(data_dir / name, staging / name)
+            except FileNotFoundError:
+                if not is_last:
+                    return False
+                plan.damage.append(f"{name}: the file is missing")
+                continue
+        plan.files.append(PlannedFile(name, (staging / name).stat().st_size))
+    return True
+
+
+def _copy_table(data_dir: Path, staging: Path, plan: Plan) -> tuple[dict[int, int], int, int]:
     """(next offset by queue, last sequence, last file) of the checkpoint that was copied."""
     if not (data_dir / TABLE_NAME).exists():
         return {}, 0, 0
@@ -96,6 +123,7 @@ def _copy_table(data_dir: Path, staging: Path) -> tuple[dict[int, int], int, int
     try:
         queues = QueueFold()
         load_queues(table, queues)
+        load_stages(table, plan.stages)
         last_sequence, folded = read_meta(table)
     finally:
         table.close()

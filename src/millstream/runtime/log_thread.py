@@ -37,8 +37,12 @@ class LogThread(BatchWriter):
         self._kernel = kernel  # syncs without the thread, where it can and no new file is needed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_progress = on_progress
-        self._batches: queue.SimpleQueue[tuple[Batch, Log] | None] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[tuple[Batch, Log] | Callable[[], None] | None] = queue.SimpleQueue()
         self._is_closing = threading.Event()
+        self._is_syncing = False  # the kernel has a batch
+        self._is_end_due = False  # the file ends as soon as it has none
+        self._is_ending = False  # batches wait behind that
+        self._on_file_ended: Callable[[str], None] | None = None
         self._synced_s = 0.0
         self._started_ns = 0  # when the batch under way was handed over
         self._timer: ShortTimer | None = None
@@ -57,7 +61,8 @@ class LogThread(BatchWriter):
             if self._files.with_sync:
                 self._timer = open_short_timer(self._loop, partial(self._on_ring, log))
         self._started_ns = time.monotonic_ns()
-        if not self._files.fits(batch) or not self._start(batch, log):
+        self._log = log
+        if self._is_ending or not self._files.fits(batch) or not self._start(batch, log):
             self._batches.put((batch, log))
 
     def _start(self, batch: Batch, log: Log) -> bool:
@@ -79,11 +84,15 @@ class LogThread(BatchWriter):
             self._on_progress()
             return True
         if kernel.start(descriptor, partial(self._on_synced, batch, log)):
+            self._is_syncing = True
             return True
         files.go_back(place)
         return False
 
     def _on_synced(self, batch: Batch, log: Log, error: int) -> None:
+        self._is_syncing = False
+        if self._is_end_due:
+            self._end_now()
         if error:
             log.on_failed(f"the log cannot be synced: {os.strerror(error)}")
         else:
@@ -105,11 +114,55 @@ class LogThread(BatchWriter):
     def _on_ring(self, log: Log) -> None:
         """They come one after another: wait on while more come, up to a part of a sync."""
         gathered = int(log.unsafe_bytes())
-        if gathered > self._gathered and time.monotonic_ns() < self._linger_end_ns and self._timer is not None:
+        if (
+            gathered > self._gathered
+            and time.monotonic_ns() < self._linger_end_ns
+            and self._timer is not None
+        ):
             self._gathered = gathered
             self._timer.start(min(self._took_ns // LINGER_AGAIN_SHARE, LINGER_NS_MAX))
         else:
             log.go_on()
+
+    def end_file(self, on_ended: Callable[[str], None]) -> None:
+        """End the file that is written now, between two batches, with the next one made ready before: `on_ended` gets
+        nothing, or why not. `files.sealed` has it then. Only after something was submitted."""
+        self._batches.put(partial(self._prepare, on_ended))
+
+    def _prepare(self, on_ended: Callable[[str], None]) -> None:
+        try:
+            self._files.prepare()
+        except DiskFault as fault:
+            self._answer(partial(on_ended, fault.text))  # nothing has changed
+            return
+        self._answer(partial(self._on_prepared, on_ended))
+
+    def _on_prepared(self, on_ended: Callable[[str], None]) -> None:
+        self._on_file_ended = on_ended
+        if self._is_syncing:
+            self._is_end_due = True
+        else:
+            self._end_now()
+
+    def _end_now(self) -> None:
+        self._is_end_due = False
+        self._is_ending = True
+        self._batches.put(self._end)
+
+    def _end(self) -> None:
+        try:
+            self._files.end_file()
+        except DiskFault as fault:
+            self._answer(partial(self._on_ended, fault.text, fault.is_sync))
+            return
+        self._answer(partial(self._on_ended, "", False))
+
+    def _on_ended(self, fault: str, is_sync: bool) -> None:
+        self._is_ending = False
+        if is_sync and self._log is not None:
+            self._log.on_failed(fault)
+        if self._on_file_ended is not None:
+            self._on_file_ended(fault)
 
     def close(self) -> None:
         """Write what was submitted, then end."""
@@ -133,6 +186,9 @@ class LogThread(BatchWriter):
             if job is None:
                 self._sync()
                 return
+            if callable(job):
+                job()
+                continue
             self._log = job[1]
             self._write(*job)
             if time.monotonic() - self._synced_s >= SYNC_INTERVAL_S:

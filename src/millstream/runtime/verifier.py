@@ -38,6 +38,26 @@ class Verifier(Asker):
 
         future.add_done_callback(on_done)
 
+    async def wait_decision(self, credentials: Credentials) -> Decision:
+        """For who waits here and not on a connection; never ASK."""
+        busy = Decision(Verdict.DENIED, None, Reason.SERVER_BUSY, "too many logins at once, try again")
+        while True:
+            decision = self._authenticator.decide(credentials, int(time.time()), time.monotonic_ns())
+            if decision.verdict is not Verdict.ASK:
+                return decision
+            if self._open >= QUEUE_MAX:
+                return busy
+            self._open += 1
+            try:
+                verified = await self._loop.run_in_executor(
+                    self._pool, self._authenticator.verify, credentials, int(time.time())
+                )
+            finally:
+                self._open -= 1
+            decision = self._authenticator.remember(credentials, verified, time.monotonic_ns())
+            if decision.verdict is not Verdict.ASK:  # else the users changed meanwhile
+                return decision
+
     def later(self, delay_ns: i64, connection: TransportLink) -> None:
         self._loop.call_later(int(delay_ns) / 1e9, connection.resume_after_pause)
 

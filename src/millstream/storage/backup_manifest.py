@@ -18,6 +18,7 @@ from millstream.storage.log_files import FOLDER as LOG_FOLDER
 from millstream.storage.log_files import SUFFIX as LOG_SUFFIX
 from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
 from millstream.storage.segment_format import INDEX_SUFFIX, SEGMENT_SUFFIX
+from millstream.storage.stage_format import find_stage_id
 
 VERSION: Final = 1
 NAME: Final = "manifest.json"
@@ -130,7 +131,7 @@ def _number(value: object, what: str) -> int:
 
 def is_backup_name(name: str) -> bool:
     """Whether a data directory can hold a file of this name that belongs into a backup."""
-    if name == TABLE_NAME:
+    if name == TABLE_NAME or find_stage_id(name):
         return True
     parts = name.split("/")
     if len(parts) == 2 and parts[0] == LOG_FOLDER:

@@ -2,7 +2,8 @@
 
 The table of the last checkpoint, the segments as far as that checkpoint reaches, and the whole batches of the log behind
 it. All of that only grows at its end and is never written twice, so a length is enough to name a state of it. What is
-being appended meanwhile is left out; it is as if it had come after the backup.
+being appended meanwhile is left out; it is as if it had come after the backup. The stages of batches that are decided and
+not done belong to it as well.
 
 Checkpoints must be held off while `plan_segments` runs and until the files it names are out of their reach.
 """
@@ -23,6 +24,7 @@ from millstream.storage.segment_format import (
     segment_name,
 )
 from millstream.storage.segment_tail import find_tail
+from millstream.storage.stage_facts import FIRST_KIND, LAST_KIND, StageFold
 
 _LOOKS_MAX: Final = 10
 
@@ -43,6 +45,7 @@ class Plan:
         self.files: list[PlannedFile] = []
         self.last_sequence = 0
         self.damage: list[str] = []
+        self.stages = StageFold()  # as of the last sequence
 
 
 def plan_segments(disk: Disk, plan: Plan, committed: dict[int, int]) -> None:
@@ -84,6 +87,9 @@ def plan_log(disk: Disk, plan: Plan, folded: int, last_sequence: int) -> None:
         found = read_settled(disk, name, name == names[-1])
         if found.is_unused:
             continue
+        for record in found.records:
+            if record.sequence > last_sequence and FIRST_KIND <= record.kind <= LAST_KIND:
+                plan.stages.apply(int(record.kind), record.body)
         if found.records:
             plan.last_sequence = max(plan.last_sequence, int(found.records[-1].sequence))
         plan.damage.extend([damage.sentence() for damage in found.damage])

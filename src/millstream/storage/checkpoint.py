@@ -9,7 +9,8 @@ another process.
     i <session> <id>       body                 w <session>              body
     r <account> 0 <topic>  body                 q <queue>                state
     x <queue>              its segments are to be removed
-    0 meta                 last sequence, file
+    b <account> 0 <query>  how far its batches are published
+    0 meta                 last sequence, file  0 gap <queue> <first>    last offset of what a repair found lost
 
 Records of queues go to their segments instead, which are made safe before the table is.
 
@@ -25,11 +26,12 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
-from millstream.storage import facts, queue_facts
+from millstream.storage import facts, queue_facts, stage_facts
 from millstream.storage.disk import DiskFault
 from millstream.storage.fold import PLACEHOLDER, Fold
 from millstream.storage.log_format import Record
 from millstream.storage.segment_writer import SegmentWriter
+from millstream.storage.stage_facts import StageFold
 from millstream.storage.stored_queue import QueueFold, decode_state, encode_state
 
 _KEY: Final = struct.Struct(">Q")
@@ -46,6 +48,7 @@ _SESSION_KINDS: Final = (
     facts.ID_RELEASED,
 )
 LAST_QUEUE: Final = b"\0queue"
+GAP: Final = b"\0gap"
 KEY_SIZE_MAX: Final = 400  # of the part that comes from outside; tables have a bound near 500
 
 
@@ -103,6 +106,8 @@ class Checkpoint:
             self._queues.apply(kind, body)
             if kind == queue_facts.RECORD_APPENDED:
                 self._appended.append(body)
+        elif stage_facts.FIRST_KIND <= kind <= stage_facts.LAST_KIND:
+            self._apply_stage(kind, body)
         elif kind in (facts.DELIVERY_ADDED, facts.DELIVERY_ADVANCED, facts.DELIVERY_REMOVED):
             self._apply_delivery(kind, body)
         elif kind in (facts.RETAINED_SAVED, facts.RETAINED_REMOVED):
@@ -121,6 +126,8 @@ class Checkpoint:
         for number in self._queues.removed:
             self._table.delete(b"q" + _KEY.pack(number))
             self._table.put(b"x" + _KEY.pack(number), b"")
+            for key, _ in self._table.items(GAP + _KEY.pack(number)):
+                self._table.delete(key)
         for number in self._queues.changed:
             self._table.put(b"q" + _KEY.pack(number), encode_state(self._queues.queues[number]))
         self._table.put(LAST_QUEUE, _KEY.pack(self._queues.last_number))
@@ -158,6 +165,18 @@ class Checkpoint:
                 self._segments.append(number, body)
         self._appended.clear()
         self._segments.finish()
+
+    def _apply_stage(self, kind: int, body: bytes) -> None:
+        key = query_entry(*stage_facts.query_key(kind, body))
+        stored = self._table.get(key)
+        before = None if stored is None else stage_facts.decode_query(stored)
+        query = stage_facts.apply_fact(before, kind, body)
+        if query is not None:
+            self._table.put(key, stage_facts.encode_query(query))
+        elif stored is not None:
+            self._table.delete(key)
+        else:
+            self.orphans += 1
 
     def _apply_session(self, kind: int, body: bytes) -> None:
         if kind not in _SESSION_KINDS:
@@ -280,6 +299,10 @@ def to_key(name: bytes) -> bytes:
     return name if len(name) <= KEY_SIZE_MAX else b"\xff" + hashlib.sha256(name).digest()
 
 
+def query_entry(account: str, query: str) -> bytes:
+    return b"b" + to_key(account.encode() + b"\0" + query.encode())
+
+
 def read_meta(table: Table) -> tuple[int, int]:
     """(last sequence, last file) folded into the table."""
     meta = table.get(META)
@@ -307,6 +330,7 @@ def load_table(table: Table, fold: Fold) -> None:
         for _, body in table.items(prefix):
             fold.apply(Record(0, kind, body))
     load_queues(table, fold.queues)
+    load_stages(table, fold.stages)
     fold.last_sequence = read_meta(table)[0]
 
 
@@ -316,3 +340,9 @@ def load_queues(table: Table, queues: QueueFold) -> None:
     for key, state in table.items(b"q"):
         number = _KEY.unpack(key[1:])[0]
         queues.queues[number] = decode_state(number, state)
+
+
+def load_stages(table: Table, stages: StageFold) -> None:
+    for _, body in table.items(b"b"):
+        query = stage_facts.decode_query(body)
+        stages.queries[query.key()] = query

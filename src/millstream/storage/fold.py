@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.model.message import Message
-from millstream.storage import facts, queue_facts
+from millstream.storage import facts, queue_facts, stage_facts
 from millstream.storage.log_format import Record
+from millstream.storage.stage_facts import StageFold
 from millstream.storage.store import SessionKey, StoredSession, StoredState, StoredWill
 from millstream.storage.stored_queue import QueueFold
 
@@ -37,6 +38,7 @@ class Fold:
         self._wills: dict[int, int] = {}  # session: message
         self._delivered: dict[int, dict[int, int]] = {}  # session: sequence of a delivery: message
         self.queues = QueueFold()
+        self.stages = StageFold()
         self.last_sequence = 0
         self.orphans = 0  # facts about something the log no longer holds: only after damage
 
@@ -51,6 +53,8 @@ class Fold:
             queue = self.queues.apply(kind, body)
             if queue is not None and kind == queue_facts.RECORD_APPENDED:
                 queue.tail.append((self.last_sequence, body))
+        elif stage_facts.FIRST_KIND <= kind <= stage_facts.LAST_KIND:
+            self.stages.apply(kind, body)
         elif kind in (facts.DELIVERY_ADDED, facts.DELIVERY_ADVANCED, facts.DELIVERY_REMOVED):
             self._apply_delivery(kind, body)
         elif kind in (facts.RETAINED_SAVED, facts.RETAINED_REMOVED):

@@ -2,6 +2,9 @@
 
 Runs where blocking is allowed (a thread, or a test). A file is reserved to its full size before it is used, so that
 appending changes no metadata and a full disk shows when a file is made, not in the middle of a batch.
+
+The next file can be made ready ahead, under a name that no recovery looks at: only the last file of a log may end in the
+middle of a batch, so it gets its own name when the one before it has ended.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from millstream.storage.log_format import (
 
 FOLDER: Final = "log"
 SUFFIX: Final = ".log"
+PREPARED: Final = f"{FOLDER}/next.part"
 
 
 def file_name(number: int) -> str:
@@ -52,6 +56,7 @@ class LogFiles:
         self._file: DiskFile | None = None
         self._offset = 0
         self._end = 0
+        self._prepared: DiskFile | None = None
         self.sealed: list[tuple[int, int]] = []  # files that will not be written again, last sequence in each
         self._last_sequence = 0
 
@@ -115,24 +120,32 @@ class LogFiles:
     def current(self) -> int:
         return self._number
 
+    def prepare(self) -> None:
+        """Make the next file ready, beside the one that is written; a fault changes nothing."""
+        if self._prepared is None:
+            self._disk.remove(PREPARED)  # of one that was killed
+            self._prepared = self._make(PREPARED, self._number + 1, self._file_size)
+
+    def end_file(self) -> None:
+        """Seal the current file if it holds anything, and go on in the next. Between two batches only."""
+        if self._file is not None and self._offset > FILE_HEADER_SIZE:
+            self._roll(0)
+
     def _roll(self, needed: int) -> None:
-        hit = self._failpoints.hit
         number = self._number + 1
         size = max(self._file_size, FILE_HEADER_SIZE + needed)
-        hit("log.before_create")
-        file = self._disk.create(file_name(number), size)
-        hit("log.after_create")
+        if self._prepared is not None and size > self._file_size:
+            self._drop_prepared()
+        file = (
+            self._make(file_name(number), number, size) if self._prepared is None else self._take_prepared()
+        )
         try:
-            file.write_at(0, encode_file_header(number, self._epoch, self._salt_of(number)))
-            hit("log.after_header")
-            file.sync()
-            hit("log.after_header_sync")
             self._disk.sync_folder(FOLDER)
         except DiskFault:
             file.close()
             self._disk.remove(file_name(number))  # so that the same call may succeed later
             raise
-        hit("log.after_folder_sync")
+        self._failpoints.hit("log.after_folder_sync")
         if self._file is not None:
             self.sync()
             self._file.close()
@@ -142,8 +155,42 @@ class LogFiles:
         self._offset = FILE_HEADER_SIZE
         self._end = size
 
+    def _make(self, name: str, number: int, size: int) -> DiskFile:
+        hit = self._failpoints.hit
+        hit("log.before_create")
+        file = self._disk.create(name, size)
+        hit("log.after_create")
+        try:
+            file.write_at(0, encode_file_header(number, self._epoch, self._salt_of(number)))
+            hit("log.after_header")
+            file.sync()
+            hit("log.after_header_sync")
+        except DiskFault:
+            file.close()
+            self._disk.remove(name)
+            raise
+        return file
+
+    def _take_prepared(self) -> DiskFile:
+        file = self._prepared
+        assert file is not None
+        try:
+            self._disk.rename(PREPARED, file_name(self._number + 1))
+        except DiskFault:
+            self._drop_prepared()
+            raise
+        self._prepared = None
+        return file
+
+    def _drop_prepared(self) -> None:
+        if self._prepared is not None:
+            self._prepared.close()
+            self._prepared = None
+            self._disk.remove(PREPARED)
+
     def close(self) -> None:
         if self._file is not None:
             self.sync()
             self._file.close()
             self._file = None
+        self._drop_prepared()

@@ -121,6 +121,7 @@ def copy_aside(disk: Disk, name: str, failpoints: Failpoints) -> None:
     disk.make_folder(QUARANTINE)
     target = f"{QUARANTINE}/{name.rpartition('/')[2]}"
     if target in disk.names(QUARANTINE):
+        disk.sync_folder(QUARANTINE)  # whoever made it may have died before this
         return
     source = disk.open(name)
     data = source.read_at(0, source.size())

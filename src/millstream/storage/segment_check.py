@@ -58,6 +58,7 @@ class CheckedSegment:
         self.is_foreign = False  # written by a newer release: not ours to judge
         self.is_index_bad = False
         self.lost: list[LostRange] = []
+        self.jumps: list[tuple[int, int]] = []  # offsets that are not there although every byte is good
         self.unmet: dict[int, int] = {}  # places in the index where no such record begins
         self.torn_at = -1  # where something begins that was never committed
         self.index = SegmentIndex(queue, first)  # as it must be
@@ -68,6 +69,12 @@ class CheckedSegment:
 
     def must_rewrite(self) -> bool:
         return self.fault is not None or bool(self.lost)
+
+    def next_expected(self, end: int) -> int:
+        """The first offset behind those that are in this segment, or that it is known to have lost; all are below `end`."""
+        if self.lost and self.lost[-1].last < 0:
+            return end
+        return max(self.last, self.lost[-1].last if self.lost else -1) + 1
 
 
 def check_segment(disk: Disk, queue: int, first: int, is_last: bool, complete_to: int) -> CheckedSegment:
@@ -123,6 +130,8 @@ def _note_record(checked: CheckedSegment, scan: SegmentScan) -> None:
         del checked.unmet[start]
     if checked.lost and checked.lost[-1].last < 0:
         checked.lost[-1].last = offset - 1
+    elif offset > checked.last + 1:
+        checked.jumps.append((checked.last + 1, offset - 1))
     at = start - sum([lost.end - lost.start for lost in checked.lost])  # where it will be without those
     if not index.positions or at - index.positions[-1] >= INDEX_INTERVAL:
         index.add(offset, max(checked.latest, int(scan.time)), at)

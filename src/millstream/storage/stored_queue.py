@@ -85,9 +85,13 @@ class StoredQueue:
             if group.committed < first:
                 group.settle(group.committed, first - 1)
 
+    def is_stream(self) -> bool:
+        """Nothing goes before it is trimmed, whatever the groups have settled."""
+        return b'"kind":"stream"' in self.definition
+
     def low_mark(self) -> int:
         """Below this nobody needs a record any more: it was trimmed, or every group has settled it."""
-        if not self.groups or b'"kind":"stream"' in self.definition:
+        if not self.groups or self.is_stream():
             return self.first
         low = self.next
         for group in self.groups.values():

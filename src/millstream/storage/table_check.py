@@ -6,16 +6,17 @@ import struct
 from typing import Final, final
 
 from millstream.storage import facts
-from millstream.storage.checkpoint import META, Table, to_key
+from millstream.storage.checkpoint import META, Table, query_entry, to_key
 from millstream.storage.facts import FactFault
 from millstream.storage.fold import PLACEHOLDER
+from millstream.storage.stage_facts import decode_query
 from millstream.storage.stored_queue import decode_state
 
 _KEY: Final = struct.Struct(">Q")
 _PAIR: Final = struct.Struct(">QQ")
 _USES_SIZE: Final = 4
 _META_SIZE: Final = 16
-_PREFIXES: Final = b"msuidwrqx"
+_PREFIXES: Final = b"msuidwrqxb"
 _WORDS: Final = {
     "m": "a message",
     "s": "a session",
@@ -26,6 +27,7 @@ _WORDS: Final = {
     "r": "a retained message",
     "q": "a queue with its groups",
     "x": "the mark of a removed queue",
+    "b": "a query that writes batches",
 }
 
 
@@ -101,6 +103,8 @@ def _is_right(key: bytes, body: bytes) -> bool:
         return bool(rest)
     if kind == b"x":
         return len(rest) == _KEY.size
+    if kind == b"b":
+        return key == query_entry(*decode_query(body).key())
     decode_state(_KEY.unpack(rest)[0], body)
     return True
 

@@ -84,6 +84,7 @@ async def test_who_gave_up_waiting_is_forgotten() -> None:
         ("queue.bind", {"name": "a", "filter": "new"}),
         ("queue.unbind", {"name": "a", "filter": "old"}),
         ("queue.seek", {"name": "s", "group": "g", "to": "last"}),
+        ("queue.remove_group", {"name": "s", "group": "g", "force": True}),
         ("queue.publish", {"name": "a", "messages": [{"payload": "x"}]}),
         ("queue.settle", {"offsets": [0]}),
         ("queue.move", {"source": "a", "target": "b"}),

@@ -228,6 +228,7 @@ async def test_nothing_is_changed_while_the_disk_takes_nothing() -> None:
         ("queue.delete", {"name": "q"}),
         ("queue.purge", {"name": "q"}),
         ("queue.bind", {"name": "q", "filter": "a"}),
+        ("queue.remove_group", {"name": "q", "group": "g"}),
         ("queue.publish", {"name": "q", "messages": [{"payload": "x"}]}),
         ("queue.move", {"source": "q", "target": "q"}),
     ):

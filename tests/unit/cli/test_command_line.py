@@ -46,6 +46,7 @@ COMMANDS = [
     ["queue", "consume"],
     ["queue", "groups"],
     ["queue", "seek"],
+    ["queue", "remove-group"],
     ["queue", "bind"],
     ["queue", "unbind"],
 ]

@@ -169,3 +169,17 @@ def test_the_copy_of_a_damaged_file_is_whole_even_if_the_power_went_while_it_was
     bench.disk.cut_power_at = 0
     bench.start()
     assert bench.disk.content("quarantine/000000000001.log") == before
+
+
+def test_a_copy_in_quarantine_whose_name_was_not_synced_is_made_safe_by_the_next_start(bench: Bench) -> None:
+    bench.write("a")
+    bench.start()
+    bench.write("b")
+    bench.disk.flip_bit(file_name(1), 50)
+    before = bench.disk.content(file_name(1))
+    with pytest.raises(PowerCut):
+        recover(bench.disk, SimulatedTable(), 0, DeadlyFailpoints("quarantine.after_rename"))
+    bench.disk = bench.disk.kill()  # only the process died: the name is in the cache
+    bench.start()
+    bench.disk = bench.disk.crash(Mood.NOTHING)
+    assert bench.disk.content("quarantine/000000000001.log") == before

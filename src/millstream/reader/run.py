@@ -1,0 +1,67 @@
+"""`python -m millstream.reader.run`: the reader process. Its settings come as one line of JSON on standard input.
+
+It lives as long as that input is open: the broker that started it holds the other end, however it dies.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from millstream.reader.access import Access
+from millstream.reader.broker_link import BrokerLink
+from millstream.reader.server import HttpServer
+from millstream.reader.settings import ReaderSettings, decode_settings
+from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.listeners import ListenFault, make_tls_context
+from millstream.runtime.logs import configure_logs
+
+CANNOT_START: Final = 3
+
+
+def main() -> int:
+    settings = decode_settings(sys.stdin.readline())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both; the broker decides
+    configure_logs(settings.log_level, settings.log_format)
+    log = structlog.get_logger("millstream.reader")
+    try:
+        server = make_server(settings)
+    except ImportError as error:
+        log.error("reader_needs_pyarrow", reason=str(error), next="pip install 'millstream[reader]'")
+        return CANNOT_START
+    except ListenFault as fault:
+        log.error("reader_cannot_listen", reason=str(fault), next=fault.hint)
+        return CANNOT_START
+    threading.Thread(target=server.run, name="accept", daemon=True).start()
+    log.info("reader_ready")
+    while sys.stdin.readline():
+        pass
+    os._exit(0)  # the broker is gone: no answer under way could be finished
+
+
+def make_server(settings: ReaderSettings) -> HttpServer:
+    from millstream.reader.routes import make_all_routes
+    from millstream.reader.services import Services
+
+    folder = Path(settings.data_dir)
+    link = BrokerLink(folder)
+    services = Services(settings, link, Access(link), RealDisk(folder))
+    tls = None
+    if settings.cert_file:
+        tls = make_tls_context(Path(settings.cert_file), Path(settings.key_file), None, False)
+    listening = socket.socket(fileno=settings.descriptor)
+    listening.setblocking(True)
+    return HttpServer(
+        listening, make_all_routes(services), settings.connections_max, tls, settings.is_loopback
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Ready-made pipelines: each a file to run as it is, or to copy and change."""
