@@ -19,7 +19,7 @@ from crash.spark_cluster import ClusterFault, SparkCluster
 from crash.spark_job import HONEST, Plan
 from crash.spark_process import Checkpoints, Job, python_environment
 from crash.spark_sinks import SLOW
-from crash.spark_streams import Feed, StreamBroker, read_lake
+from crash.spark_streams import Feed, StreamBroker, find_last_batch, read_lake
 
 DRIVER: Final = "driver"
 EXECUTOR: Final = "executor"
@@ -51,8 +51,10 @@ class Result:
     seed: int
     folder: Path
     kills: int = 0
-    in_batch: int = 0
+    in_batch: int = 0  # kills while a query had a batch under way
+    in_doubt: int = 0  # of these: the lake had it, and Spark did not know yet
     lives: int = 0
+    available_now: int = 0  # lives that were to end by themselves
     batches: int = 0
     streams: int = 0
     seconds: float = 0.0
@@ -163,6 +165,7 @@ class SparkCampaign:
             java_options(),
         )
         self.result.lives += 1
+        self.result.available_now += is_bounded
         self._is_bounded = is_bounded
         self._done_before = self._checkpoints.done()
         self._job = Job(plan, folder, self.result.lives)
@@ -172,12 +175,9 @@ class SparkCampaign:
 
     def _kill(self, victim: str) -> None:
         chance = self._chance
-        job = self._ensure_job(victim == DRIVER and chance.random() < AVAILABLE_NOW)
-        if victim == DRIVER and chance.random() < EARLY:
-            time.sleep(chance.uniform(*EARLY_S))
-        else:
-            self._wait_progress(job)
-            time.sleep(chance.uniform(*AFTER_S))
+        job = self._wait_moment(victim)
+        while job.poll() is not None:  # its work was done before its moment came
+            job = self._wait_moment(victim)
         if victim == DRIVER:
             job.kill(with_workers=chance.random() >= ORPHANS)
             self._job = None
@@ -190,6 +190,17 @@ class SparkCampaign:
             time.sleep(chance.uniform(*AWAY_S))
             self._broker.start()
         self._done_before = self._checkpoints.done()
+
+    def _wait_moment(self, victim: str) -> Job:
+        """A job that runs, at the moment at which something is to die."""
+        chance = self._chance
+        job = self._ensure_job(victim == DRIVER and chance.random() < AVAILABLE_NOW)
+        if victim == DRIVER and chance.random() < EARLY:
+            time.sleep(chance.uniform(*EARLY_S))
+        else:
+            self._wait_progress(job)
+            time.sleep(chance.uniform(*AFTER_S))
+        return job
 
     def _kill_executor(self, job: Job) -> None:
         """One of the Java machines, or the Python processes of one."""
@@ -210,6 +221,7 @@ class SparkCampaign:
     def _note_kill(self) -> None:
         self.result.kills += 1
         self.result.in_batch += self._checkpoints.is_in_batch()
+        self.result.in_doubt += find_last_batch(self._folder / "lake") > self._checkpoints.last_done("lake")
 
     def _wait_progress(self, job: Job) -> None:
         """Until a batch was finished since the last kill. A job that ends by itself has made its progress."""
@@ -242,6 +254,8 @@ class SparkCampaign:
         result = self.result
         names = [f"source-{number}" for number in range(1, result.streams + 1)]
         source = self._broker.read_sources(names)
+        if self._feed.refusal:
+            result.faults.append(self._feed.refusal)
         if lost := self._feed.find_lost(source):
             result.faults.append(f"{len(lost)} confirmed messages are in no stream: {', '.join(lost[:5])}")
         result.batches = self._checkpoints.done()

@@ -75,14 +75,15 @@ class Checkpoints:
 
     def done(self) -> int:
         """Batches that are finished, of all queries together."""
-        return sum(_highest(self.folder / query / "commits") + 1 for query in QUERIES)
+        return sum(self.last_done(query) + 1 for query in QUERIES)
+
+    def last_done(self, query: str) -> int:
+        """-1 before the first."""
+        return _highest(self.folder / query / "commits")
 
     def is_in_batch(self) -> bool:
         """Whether a query has planned a batch and not finished it."""
-        return any(
-            _highest(self.folder / query / "offsets") > _highest(self.folder / query / "commits")
-            for query in QUERIES
-        )
+        return any(_highest(self.folder / query / "offsets") > self.last_done(query) for query in QUERIES)
 
 
 def _highest(folder: Path) -> int:

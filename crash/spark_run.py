@@ -19,15 +19,17 @@ from crash.spark_sinks import FORGETFUL, SLOW
 from millstream.build_kind import build_name
 
 HEAD = (
-    f"{'victim':8} {'kills':>6} {'in batch':>8} {'lives':>6} {'batches':>8} {'streams':>8}  {'sink':6} "
+    f"{'victim':8} {'kills':>6} {'in batch':>8} {'in doubt':>8} {'lives':>6} {'now':>4} {'batches':>8} {'streams':>8}  {'sink':6} "
     f"{'source':>10} {'rows':>10} {'lost':>6} {'duplicated':>11} {'changed':>8}"
 )
+
+# in batch: a query had a batch under way; in doubt: the lake had it, and Spark had not noted that; now: lives with availableNow
 
 
 def make_lines(result: Result) -> list[str]:
     facts = (
-        f"{result.name:8} {result.kills:6,} {result.in_batch:8,} {result.lives:6,} {result.batches:8,} "
-        f"{result.streams:8,}"
+        f"{result.name:8} {result.kills:6,} {result.in_batch:8,} {result.in_doubt:8,} {result.lives:6,} "
+        f"{result.available_now:4,} {result.batches:8,} {result.streams:8,}"
     )
     return [
         f"{facts}  {verdict.sink:6} {verdict.source_rows:10,} {verdict.rows:10,} {verdict.lost:6,} "

@@ -78,6 +78,12 @@ def read_lake(folder: Path) -> Iterator[tuple[str, int, bytes]]:
         yield from zip(*(batch.column(at).to_pylist() for at in range(3)), strict=True)
 
 
+def find_last_batch(folder: Path) -> int:
+    """The last batch that is in the lake, by the lake's own notes; -1 before the first."""
+    done = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("_millstream/done-*.json")]
+    return max((int(facts["batch"]) for facts in done), default=-1)
+
+
 def find_port() -> int:
     chance = random.SystemRandom()
     while True:
@@ -101,6 +107,7 @@ class Feed(threading.Thread):
         self._halt = threading.Event()
         self._queues: list[str] = []
         self.confirmed: dict[str, int] = {}  # how many of each queue
+        self.refusal = ""
 
     def add_queue(self, name: str) -> None:
         self.confirmed[name] = 0
@@ -114,7 +121,8 @@ class Feed(threading.Thread):
                     self._publish(name, max(1, int(self._rate * pause_s / len(self._queues))))
                 except ControlError as error:
                     if error.end is ControlEnd.REFUSED:
-                        raise
+                        self.refusal = f"{name} does not take messages: {error.text}"
+                        return
                     self._halt.wait(AWAY_S)
 
     def _publish(self, name: str, count: int) -> None:

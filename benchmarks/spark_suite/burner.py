@@ -1,6 +1,6 @@
 """A foreign load: uses so much of a processor and no more, until its standard input ends.
 
-    python -m benchmarks.spark_suite.burner CORES
+python -m benchmarks.spark_suite.burner CORES
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Processor time of everything that takes part, by part, and of everything else on the machine meanwhile.
 
-    jvm      Spark's Java process
-    python   Spark's Python workers and their daemons
-    reader   the reader beside the broker
-    broker   the broker itself
-    rest     this process, publishers, burners
+jvm      Spark's Java process
+python   Spark's Python workers and their daemons
+reader   the reader beside the broker
+broker   the broker itself
+rest     this process, publishers, burners
 """
 
 from __future__ import annotations

@@ -3,13 +3,12 @@
 One process serves on the first core, this one reads on the second. Both sides send the batches the same way, in the
 same run; the bare copy has them ready in memory.
 
-    python benchmarks/spark/wire_rows.py [--rows 500000] [--rounds 5] [--check]
+    python benchmarks/spark_suite/wire_rows.py [--rows 500000] [--rounds 5] [--check]
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import random
 import socket
@@ -28,6 +27,7 @@ import pyarrow as pa  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
+from benchmarks.spark_suite.wire_copy import Gather, send  # noqa: E402
 from millstream.model.message import Message  # noqa: E402
 from millstream.reader.arrow import LAYOUTS, SegmentBatches, schema_of  # noqa: E402
 from millstream.runtime.disk_files import RealDisk  # noqa: E402
@@ -41,7 +41,6 @@ NAME = "plant/events"
 TOPICS = 200
 PAYLOAD_SIZE = 100
 SEGMENT_SIZE = 64 * 1024 * 1024
-BUFFERS_MAX = 512  # in one call
 RATIO_MIN = 0.5
 START_NS = 1_700_000_000_000_000_000
 
@@ -170,39 +169,6 @@ def serve(listener: socket.socket, batches: Batches, layout: str) -> None:
     size += send(connection, sink.take())
     connection.sendall(b"%d %d" % (time.process_time_ns() - begin, size))
     connection.close()
-
-
-class Gather(io.RawIOBase):
-    """Keeps what is written until it is sent, without a copy."""
-
-    def __init__(self) -> None:
-        self._parts: list[memoryview] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object) -> int:
-        part = memoryview(data).cast("B")  # type: ignore[arg-type]
-        self._parts.append(part)
-        return len(part)
-
-    def take(self) -> list[memoryview]:
-        parts, self._parts = self._parts, []
-        return [part for part in parts if len(part)]
-
-
-def send(connection: socket.socket, parts: list[memoryview]) -> int:
-    total = 0
-    at = 0
-    while at < len(parts):
-        sent = connection.sendmsg(parts[at : at + BUFFERS_MAX])
-        total += sent
-        while at < len(parts) and sent >= len(parts[at]):
-            sent -= len(parts[at])
-            at += 1
-        if sent:
-            parts[at] = parts[at][sent:]
-    return total
 
 
 if __name__ == "__main__":

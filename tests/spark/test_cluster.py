@@ -20,8 +20,9 @@ from crash.spark_job import Plan
 from crash.spark_process import CONNECTOR, Checkpoints
 from crash.spark_streams import StreamBroker, read_lake
 
-ROWS = 4000
-ROWS_AT_ONCE = 500
+ROWS = 2000
+BATCH_ROWS = 500
+PUBLISH_AT_ONCE = 250
 WAIT_S = 120
 
 
@@ -49,7 +50,7 @@ def submit(cluster: SparkCluster, plan: Path, folder: Path) -> subprocess.Popen[
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.url, "--py-files", str(archive)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {
-        "PYTHONPATH": str(PROJECT),  # the job itself; the connector is in the archive
+        "PYTHONPATH": f"{archive}{os.pathsep}{PROJECT}",  # of the driver; executors get the archive from Spark
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -66,8 +67,8 @@ def submit(cluster: SparkCluster, plan: Path, folder: Path) -> subprocess.Popen[
 
 
 def fill(broker: StreamBroker, name: str) -> None:
-    for first in range(0, ROWS, ROWS_AT_ONCE):
-        messages = [{"payload": f"reading {number}"} for number in range(first, first + ROWS_AT_ONCE)]
+    for first in range(0, ROWS, PUBLISH_AT_ONCE):
+        messages = [{"payload": f"reading {number}"} for number in range(first, first + PUBLISH_AT_ONCE)]
         broker.call("queue.publish", name=name, messages=messages)
 
 
@@ -82,7 +83,7 @@ def test_a_job_on_a_cluster_copies_every_offset_once_although_an_executor_dies(
     lake, scratch = tmp_path / "lake", tmp_path / "scratch"
     plan = Plan(
         *(broker.uri, "source", str(lake), "target", str(checkpoints.folder), str(scratch), cluster.url),
-        rows_max=ROWS_AT_ONCE,
+        rows_max=BATCH_ROWS,
         is_available_now=True,
         java_options=java_options(),
     )
@@ -93,11 +94,12 @@ def test_a_job_on_a_cluster_copies_every_offset_once_although_an_executor_dies(
         while job.poll() is None and not checkpoints.done() and time.monotonic() < deadline:
             time.sleep(0.02)  # other processes: there is no event to wait for
         executors = find_executors(cluster)
+        is_running = job.poll() is None
         kill_all(executors[:1])
         assert job.wait(WAIT_S) == 0, (tmp_path / "job.log").read_text()[-3000:]
     finally:
         job.kill()
-    assert len(executors) == 2
+    assert (len(executors), is_running) == (2, True)
     source = broker.read_sources(["source"])
     assert len(source) == ROWS
     assert check_copy("lake", source, read_lake(lake)).faults == []

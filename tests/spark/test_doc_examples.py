@@ -13,7 +13,10 @@ from spark_world import StreamBroker
 pytest_plugins = ["spark_fixtures"]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ("spark.md", "reader.md", "pipelines.md")
+PAGES = (
+    "spark.md",
+    "pipelines.md",
+)  # those of reader.md need no Spark: tests/scenarios/test_reader_examples.py
 BLOCK = re.compile(r"^(<!-- not run -->\n+)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DEFAULT_ADDRESS = "http://127.0.0.1:8090"
 
@@ -40,6 +43,7 @@ def test_the_examples_of_a_page_run(
     """The world is the one the pages ask the reader to make: three readings in one stream, an alarm in another."""
     own_streams.create_stream("readings", bindings=["plant/+/temperature"])
     own_streams.create_stream("alarms")
+    own_streams.create_stream("undecoded")
     readings = [Sent(f"plant/hall{n}/temperature", f'{{"celsius": 2{n}.5}}') for n in (1, 2, 3)]
     publish_all(own_streams.mqtt_port, readings)
     own_streams.publish("alarms", ["too hot"])

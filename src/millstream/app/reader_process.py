@@ -1,7 +1,8 @@
 """The reader beside the broker: its socket, its process, and what happens when it dies.
 
 The broker opens the socket and keeps it, so that the address is known at once and stays the same: clients that come while
-a reader is started anew wait in the socket's own queue.
+a reader is started anew wait in the socket's own queue. The port of Flight is only held: its server takes no socket from
+elsewhere, so who comes before it listens is refused.
 """
 
 from __future__ import annotations
@@ -32,18 +33,23 @@ class ReaderProcess:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._socket: socket.socket | None = None
+        self._flight: socket.socket | None = None  # holds the port, and does not listen
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("millstream")
 
-    def start(self) -> tuple[str, int]:
-        """Open the socket and give its address; the process comes up meanwhile."""
+    def start(self) -> dict[str, tuple[str, int]]:
+        """Open the sockets and give their addresses by name; the process comes up meanwhile."""
         if importlib.util.find_spec("pyarrow") is None:
             raise ListenFault("reader.enabled needs pyarrow", "pip install 'millstream[reader]'")
-        self._socket = open_socket(self._config.reader.host, self._config.reader.port)
-        host, port = self._socket.getsockname()[:2]
+        reader = self._config.reader
+        self._socket = open_socket(reader.host, reader.port)
+        addresses = {"reader": address_of(self._socket)}
+        if reader.flight_port is not None:
+            self._flight = hold_port(reader.host, reader.flight_port, "reader.flight_port")
+            addresses["flight"] = address_of(self._flight)
         self._task = asyncio.get_running_loop().create_task(self._keep_running(self._socket))
-        return str(host), int(port)
+        return addresses
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -60,9 +66,10 @@ class ReaderProcess:
             except TimeoutError:
                 process.kill()
                 await process.wait()
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        for held in (self._socket, self._flight):
+            if held is not None:
+                held.close()
+        self._socket = self._flight = None
 
     async def _keep_running(self, listening: socket.socket) -> None:
         pause_s = PAUSE_S
@@ -93,6 +100,7 @@ class ReaderProcess:
 
     def _settings(self, descriptor: int) -> ReaderSettings:
         reader = self._config.reader
+        flight_host, flight_port = ("", 0) if self._flight is None else address_of(self._flight)
         return ReaderSettings(
             descriptor=descriptor,
             data_dir=str(self._config.data_dir.absolute()),
@@ -102,31 +110,50 @@ class ReaderProcess:
             stage_bytes_max=reader.stage_bytes_max,
             cert_file=str(reader.tls.cert_file or ""),
             key_file=str(reader.tls.key_file or ""),
+            flight_host=flight_host,
+            flight_port=flight_port,
             log_level=self._config.log.level,
             log_format=self._config.log.format,
         )
 
 
+def address_of(held: socket.socket) -> tuple[str, int]:
+    host, port = held.getsockname()[:2]
+    return str(host), int(port)
+
+
 def open_socket(host: str, port: int) -> socket.socket:
+    """One that listens."""
+    listening = hold_port(host, port, "reader.port")
+    try:
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise _refuse(host, port, "reader.port", error) from None
+    return listening
+
+
+def hold_port(host: str, port: int, key: str) -> socket.socket:
+    """Bound, and not listening. While it is so, the server of Flight can open its own socket on the same address: that one
+    takes no socket from elsewhere."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listening = socket.socket(family, kind, protocol)
+        held = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise _refuse(host, port, error) from None
+        raise _refuse(host, port, key, error) from None
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(address)
     except OSError as error:
-        listening.close()
-        raise _refuse(host, port, error) from None
-    return listening
+        held.close()
+        raise _refuse(host, port, key, error) from None
+    return held
 
 
-def _refuse(host: str, port: int, error: OSError) -> ListenFault:
+def _refuse(host: str, port: int, key: str, error: OSError) -> ListenFault:
     return ListenFault(
         f"reader: cannot listen on {host} port {port}: {error.strerror or error}",
-        "millstream serve --set reader.port=0",
+        f"millstream serve --set {key}=0",
     )

@@ -159,7 +159,7 @@ class Millstream:
         await self._control.start()
         if self.config.reader.enabled:
             self._reader = ReaderProcess(self.config)
-            self.addresses["reader"] = self._reader.start()
+            self.addresses |= self._reader.start()
 
     def _declare_queues(self) -> None:
         catalog = self.broker.get_account(DEFAULT_ACCOUNT).queues.catalog

@@ -13,7 +13,15 @@ import typer
 from millstream.commands.outcome import CommandFailed, ExitCode
 from millstream.commands.settings import ConfigOption, OptionalOption, SetOption, load_settings
 
-SCHEMES = {"mqtt": "mqtt", "mqtt_tls": "mqtts", "websocket": "ws", "websocket_tls": "wss", "reader": "http"}
+SCHEMES = {
+    "mqtt": "mqtt",
+    "mqtt_tls": "mqtts",
+    "websocket": "ws",
+    "websocket_tls": "wss",
+    "reader": "http",
+    "flight": "grpc+tcp",
+}
+TLS_SCHEMES = {"reader": "https", "flight": "grpc+tls"}
 
 EXAMPLES = """\b
 Examples:
@@ -97,7 +105,9 @@ def address_lines(
     for name, (host, port) in addresses.items():
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         end = path if name.startswith("websocket") else ""
-        scheme = "https" if name == "reader" and has_reader_tls else SCHEMES.get(name, name)
+        scheme = SCHEMES.get(name, name)
+        if has_reader_tls:
+            scheme = TLS_SCHEMES.get(name, scheme)
         lines.append(f"{name} {scheme}://{place}{end}")
     return lines
 

@@ -11,7 +11,7 @@ from millstream.config.schema import Config, Tls
 
 @dataclass(frozen=True)
 class Listener:
-    """One address to listen on. `name` is mqtt, mqtt_tls, websocket, websocket_tls or reader."""
+    """One address to listen on. `name` is mqtt, mqtt_tls, websocket, websocket_tls, reader or flight."""
 
     name: str
     section: str
@@ -21,6 +21,8 @@ class Listener:
 
     @property
     def port_path(self) -> KeyPath:
+        if self.name == "flight":
+            return (self.section, "flight_port")
         return (self.section, "port") if self.tls is None else (self.section, "tls", "port")
 
 
@@ -38,6 +40,10 @@ def listeners_of(config: Config) -> list[Listener]:
         listeners.append(Listener("websocket_tls", "websocket", websocket.host, tls.port, tls))
     if config.reader.enabled:
         listeners.append(Listener("reader", "reader", config.reader.host, config.reader.port, None))
+        if config.reader.flight_port is not None:
+            listeners.append(
+                Listener("flight", "reader", config.reader.host, config.reader.flight_port, None)
+            )
     return listeners
 
 

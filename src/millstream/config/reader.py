@@ -1,4 +1,4 @@
-"""The section of the configuration on the reader: streams as Arrow batches over HTTP, from a process of its own."""
+"""The section of the configuration on the reader: streams as Arrow batches over HTTP and Flight, from a process of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import Field
 
 from millstream.config.section import Section, setting
-from millstream.config.values import Milliseconds, OptionalPath, Size, Switch, Text, Whole
+from millstream.config.values import Milliseconds, OptionalPath, OptionalWhole, Size, Switch, Text, Whole
 
 MIB: Final = 1024 * 1024
 GIB: Final = 1024 * MIB
@@ -38,10 +38,17 @@ class Reader(Section):
         minimum=0,
         maximum=65_535,
     )
-    tls: ReaderTls = Field(default=ReaderTls(), description="HTTPS instead of HTTP.")
+    flight_port: OptionalWhole = setting(
+        None,
+        "Port for Arrow Flight beside HTTP, on the same address. null: no Flight. 0 lets the system choose a free port, "
+        "which is printed at start.",
+        minimum=0,
+        maximum=65_535,
+    )
+    tls: ReaderTls = Field(default=ReaderTls(), description="HTTPS instead of HTTP, and TLS for Flight.")
     connections_max: Whole = setting(
         64,
-        "Connections served at the same time; more are told to come back (503).",
+        "Connections served at the same time, and calls of Flight; more are told to come back (503).",
         minimum=1,
         maximum=10_000,
     )

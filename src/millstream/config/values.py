@@ -180,6 +180,10 @@ def _optional_size(value: object) -> int | None:
     return None if _is_null(value) else parse_size(value)
 
 
+def _optional_whole(value: object) -> int | None:
+    return None if _is_null(value) else parse_whole(value)
+
+
 def _optional_switch(value: object) -> bool | None:
     return None if _is_null(value) else parse_switch(value)
 
@@ -209,6 +213,7 @@ FilePath = Annotated[Path, BeforeValidator(parse_path)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_optional_path)]
 OptionalText = Annotated[str | None, BeforeValidator(_optional_text)]
 OptionalSize = Annotated[int | None, BeforeValidator(_optional_size)]
+OptionalWhole = Annotated[int | None, BeforeValidator(_optional_whole)]
 OptionalSwitch = Annotated[bool | None, BeforeValidator(_optional_switch)]
 TextList = Annotated[tuple[str, ...], BeforeValidator(_text_list)]
 Policy = Annotated[Literal["evict", "reject"], BeforeValidator(parse_word)]

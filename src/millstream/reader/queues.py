@@ -69,9 +69,7 @@ class QueueRoutes:
         return Answer({"committed": committed})
 
 
-def find_streams(
-    services: Services, credentials: Credentials, pattern: str, is_fresh: bool
-) -> list[Stream]:
+def find_streams(services: Services, credentials: Credentials, pattern: str, is_fresh: bool) -> list[Stream]:
     """Those the caller may read."""
     if len(pattern) > PATTERN_MAX:
         raise HttpFault(400, f"a pattern has at most {PATTERN_MAX} characters")

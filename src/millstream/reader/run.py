@@ -18,6 +18,7 @@ import structlog
 from millstream.reader.access import Access
 from millstream.reader.broker_link import BrokerLink
 from millstream.reader.server import HttpServer
+from millstream.reader.services import Services
 from millstream.reader.settings import ReaderSettings, decode_settings
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.listeners import ListenFault, make_tls_context
@@ -32,7 +33,9 @@ def main() -> int:
     configure_logs(settings.log_level, settings.log_format)
     log = structlog.get_logger("millstream.reader")
     try:
-        server = make_server(settings)
+        services = make_services(settings)
+        server = make_server(services)
+        flight = make_flight(services) if settings.flight_port else None
     except ImportError as error:
         log.error("reader_needs_pyarrow", reason=str(error), next="pip install 'millstream[reader]'")
         return CANNOT_START
@@ -40,19 +43,22 @@ def main() -> int:
         log.error("reader_cannot_listen", reason=str(fault), next=fault.hint)
         return CANNOT_START
     threading.Thread(target=server.run, name="accept", daemon=True).start()
-    log.info("reader_ready")
+    log.info("reader_ready", has_flight=flight is not None)
     while sys.stdin.readline():
         pass
     os._exit(0)  # the broker is gone: no answer under way could be finished
 
 
-def make_server(settings: ReaderSettings) -> HttpServer:
-    from millstream.reader.routes import make_all_routes
-    from millstream.reader.services import Services
-
+def make_services(settings: ReaderSettings) -> Services:
     folder = Path(settings.data_dir)
     link = BrokerLink(folder)
-    services = Services(settings, link, Access(link), RealDisk(folder))
+    return Services(settings, link, Access(link), RealDisk(folder))
+
+
+def make_server(services: Services) -> HttpServer:
+    from millstream.reader.routes import make_all_routes
+
+    settings = services.settings
     tls = None
     if settings.cert_file:
         tls = make_tls_context(Path(settings.cert_file), Path(settings.key_file), None, False)
@@ -61,6 +67,14 @@ def make_server(settings: ReaderSettings) -> HttpServer:
     return HttpServer(
         listening, make_all_routes(services), settings.connections_max, tls, settings.is_loopback
     )
+
+
+def make_flight(services: Services) -> object:
+    """It serves as long as it is held."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it would print is said in our own words
+    from millstream.reader.flight import FlightServer
+
+    return FlightServer(services, services.settings.flight_host, services.settings.flight_port)
 
 
 if __name__ == "__main__":

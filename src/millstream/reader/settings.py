@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class ReaderSettings:
-    """`descriptor` is the socket that listens already; the broker keeps it when the reader dies."""
+    """`descriptor` is the socket that listens already; the broker keeps it when the reader dies. The port of Flight is one
+    the broker keeps free for it."""
 
     descriptor: int
     data_dir: str
@@ -18,6 +19,8 @@ class ReaderSettings:
     stage_bytes_max: int
     cert_file: str
     key_file: str
+    flight_host: str
+    flight_port: int  # 0: no Flight
     log_level: str
     log_format: str
 

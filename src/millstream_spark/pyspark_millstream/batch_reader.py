@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_millstream.bounds import check_kept, end_place, find_states, start_place
+from pyspark_millstream.bounds import check_kept, end_place, find_batch_states, start_place
 from pyspark_millstream.client import ReaderClient
 from pyspark_millstream.decoding import PayloadDecoding
 from pyspark_millstream.offsets import Place, RecordRange, ranges
@@ -52,7 +52,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         client = ReaderClient(options.endpoint)
-        states = find_states(client, options, is_fresh=True)
+        states = find_batch_states(client, options)
         start = start_place(client, options, states, BoundKind.EARLIEST)
         end = end_place(client, options, states)
         lost = check_kept(options, start, states)

@@ -36,6 +36,29 @@ def find_states(
     return states
 
 
+def find_batch_states(client: ReaderClient, options: SourceOptions) -> dict[str, QueueState]:
+    """The newest counts, unless both ends are offsets that can be read already: then the broker need not do anything."""
+    bounds = [bound for bound in (options.start, options.end) if bound is not None]
+    if options.end is not None and all(_is_settled(bound) for bound in bounds):
+        states = find_states(client, options, is_fresh=False)
+        ends = [
+            offset <= states[queue].end
+            for bound in bounds
+            for queue, offset in bound.numbers
+            if queue in states
+        ]
+        if all(ends):
+            return states
+    return find_states(client, options, is_fresh=True)
+
+
+def _is_settled(bound: Bound) -> bool:
+    """Whether it means the same however many records there are."""
+    if bound.kind is BoundKind.OFFSETS:
+        return all(offset != LATEST_MARK for _, offset in bound.numbers)
+    return bound.kind is BoundKind.EARLIEST
+
+
 def start_place(
     client: ReaderClient, options: SourceOptions, states: Mapping[str, QueueState], default: BoundKind
 ) -> Place:

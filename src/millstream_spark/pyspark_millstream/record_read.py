@@ -14,7 +14,7 @@ from pyspark_millstream.decoding import PayloadDecoding
 from pyspark_millstream.errors import DataLost, ReaderRefused
 from pyspark_millstream.offsets import RecordRange
 from pyspark_millstream.options import SourceOptions
-from pyspark_millstream.rows import HEADERS, BatchShape, arrow_schema, last_offset
+from pyspark_millstream.rows import HEADERS, PARTITION, QUEUE, BatchShape, arrow_schema, last_offset
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class RecordReading:
 
     def read(self, part: RecordRange) -> Iterator[pa.RecordBatch]:
         decode = None if self._decoding is None else self._decoding.start(self._schema)
-        shape = BatchShape(arrow_schema(self._schema))
+        shape = BatchShape(arrow_schema(self._schema), {QUEUE: part.queue, PARTITION: 0})
         client = ReaderClient(self._options.endpoint)
         request = self._request(part)
         while True:
@@ -53,9 +53,10 @@ class RecordReading:
 
     def _request(self, part: RecordRange) -> RecordsRequest:
         options = self._options
-        wanted = (
-            self._schema.fieldNames() if self._decoding is None else self._decoding.wire_columns(self._schema)
-        )
+        if self._decoding is None:  # what is the same in every row of a range need not be sent
+            wanted = [name for name in self._schema.fieldNames() if name not in (QUEUE, PARTITION)]
+        else:
+            wanted = self._decoding.wire_columns(self._schema)
         return RecordsRequest(
             queue=part.queue,
             first=part.first,

@@ -8,7 +8,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -30,9 +30,11 @@ from pyspark_millstream.errors import MillstreamSparkError, OptionError
 
 HEADERS: Final = "headers"
 OFFSET: Final = "offset"
+QUEUE: Final = "queue"
+PARTITION: Final = "partition"
 COLUMN_TYPES: Final[dict[str, DataType]] = {
-    "queue": StringType(),
-    "partition": IntegerType(),
+    QUEUE: StringType(),
+    PARTITION: IntegerType(),
     OFFSET: LongType(),
     "timestamp": TimestampType(),
     "event_time": TimestampType(),
@@ -86,10 +88,19 @@ def check_asked_schema(asked: StructType, offered: StructType) -> None:
 
 
 class BatchShape:
-    """Makes batches of the wire into batches of the row. Built once per task; the first batch fixes the way."""
+    """Makes batches of the wire into batches of the row. Built once per task; the first batch fixes the way.
 
-    def __init__(self, target: pa.Schema) -> None:
+    A column the wire does not bring may be a constant: it is made once, as long as the longest batch so far.
+    """
+
+    def __init__(self, target: pa.Schema, constants: Mapping[str, object] | None = None) -> None:
         self._target = target
+        self._constants = {
+            name: pa.scalar(value, target.field(name).type)
+            for name, value in (constants or {}).items()
+            if name in target.names
+        }
+        self._made: dict[str, pa.Array] = {}
         self._source: pa.Schema | None = None
         self._places: list[int] = []
 
@@ -98,16 +109,29 @@ class BatchShape:
             self._learn(batch.schema)
         columns = []
         for place, field in zip(self._places, self._target, strict=True):
+            if place < 0:
+                columns.append(self._constant(field.name, batch.num_rows))
+                continue
             column = batch.column(place)
             columns.append(column if column.type == field.type else column.cast(field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._target)
 
+    def _constant(self, name: str, rows: int) -> pa.Array:
+        made = self._made.get(name)
+        if made is None or len(made) < rows:
+            made = self._made[name] = pa.repeat(self._constants[name], rows)
+        return made if len(made) == rows else made.slice(0, rows)
+
     def _learn(self, source: pa.Schema) -> None:
         places = [source.get_field_index(field.name) for field in self._target]
-        if -1 in places:
-            missing = self._target.names[places.index(-1)]
+        missing = [
+            name
+            for name, place in zip(self._target.names, places, strict=True)
+            if place < 0 and name not in self._constants
+        ]
+        if missing:
             raise MillstreamSparkError(
-                f'the reader sent no column "{missing}"',
+                f'the reader sent no column "{missing[0]}"',
                 "Use the same version of millstream and millstream-spark.",
             )
         self._places = places

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from millstream.app.reader_process import ReaderProcess, open_socket
+from millstream.app.reader_process import ReaderProcess, hold_port, open_socket
 from millstream.config.load import config_of
 from millstream.runtime.listeners import ListenFault
 
@@ -25,6 +25,16 @@ def test_an_address_that_is_taken_is_named() -> None:
         with pytest.raises(ListenFault, match=f"127.0.0.1 port {port}") as caught:
             open_socket("127.0.0.1", port)
     assert caught.value.hint == "millstream serve --set reader.port=0"
+
+
+def test_a_port_that_is_held_can_be_opened_by_the_one_it_is_held_for() -> None:
+    with hold_port("127.0.0.1", 0, "reader.flight_port") as held:
+        port = held.getsockname()[1]
+        with socket.create_server(("127.0.0.1", port)) as flight:
+            socket.create_connection(flight.getsockname()).close()
+            with pytest.raises(ListenFault) as caught:
+                hold_port("127.0.0.1", port, "reader.flight_port")
+    assert caught.value.hint == "millstream serve --set reader.flight_port=0"
 
 
 def test_a_host_that_means_nothing_is_named() -> None:

@@ -176,6 +176,10 @@ def test_addresses_are_printed_as_urls() -> None:
         "mqtt_tls mqtts://[::1]:8883",
         "websocket_tls wss://127.0.0.1:8084/mqtt",
     ]
+    readers = {"reader": ("127.0.0.1", 8090), "flight": ("127.0.0.1", 8815)}
+    assert address_lines(readers, "") == ["reader http://127.0.0.1:8090", "flight grpc+tcp://127.0.0.1:8815"]
+    secured = address_lines(readers, "", has_reader_tls=True)
+    assert secured == ["reader https://127.0.0.1:8090", "flight grpc+tls://127.0.0.1:8815"]
 
 
 def test_the_ready_file_is_whole_when_it_is_there(tmp_path: Path) -> None:

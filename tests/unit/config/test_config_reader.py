@@ -23,6 +23,16 @@ def test_the_reader_is_off_until_it_is_asked_for() -> None:
     assert [(listener.name, listener.port) for listener in listeners_of(config)][-1] == ("reader", 8090)
 
 
+def test_flight_is_off_until_it_has_a_port() -> None:
+    config = config_of({"reader": {"enabled": True, "flight_port": 0}})
+    assert [(listener.name, listener.port) for listener in listeners_of(config)][-1] == ("flight", 0)
+    nothing = config_of({"reader": {"enabled": True, "flight_port": None}})
+    assert [listener.name for listener in listeners_of(nothing)][-1] == "reader"
+    text = refusal({"reader": {"enabled": True, "flight_port": 8090}})
+    assert "reader.flight_port opens 127.0.0.1:8090, which reader.port opens too" in text
+    assert "reader.flight_port" in refusal({"reader": {"flight_port": 65_536}})
+
+
 def test_the_reader_needs_the_control_socket_and_a_disk() -> None:
     assert "control.enabled" in refusal({"reader": {"enabled": True}, "control": {"enabled": False}})
     text = refusal({"reader": {"enabled": True}, "storage": {"durability": "memory"}})

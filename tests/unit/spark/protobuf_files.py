@@ -35,7 +35,9 @@ class ProtobufFile:
         return base64.b64encode(self.content()).decode("ascii")
 
     def content(self) -> bytes:
-        return FileDescriptorSet(file=[self.file]).SerializeToString()
+        content = FileDescriptorSet(file=[self.file]).SerializeToString()
+        assert isinstance(content, bytes)
+        return content
 
     def _add(self, message: Any, name: str, number: int, text: str) -> None:
         *words, kind = text.split()

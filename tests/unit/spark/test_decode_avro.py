@@ -85,7 +85,7 @@ def avro_decoder(schema: object) -> Decoder:
 
 def encoded(schema: Any, row: object) -> bytes:
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)  # type: ignore[arg-type]
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
     return out.getvalue()
 
 

@@ -45,7 +45,7 @@ PLAIN: list[DataType] = [
     DecimalType(38, 18),
     DecimalType(5, 0),
 ]
-NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=8)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 
 
 def structs(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:

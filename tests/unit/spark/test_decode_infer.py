@@ -87,7 +87,7 @@ def test_infer_without_records_to_look_at_is_refused() -> None:
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=("Cs",)), max_size=5),
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc d"), inner, max_size=3),
     max_leaves=8,
 )  # fmt: skip

@@ -186,6 +186,9 @@ def test_things_nested_by_the_ten_thousand_end_neither_the_batch_nor_the_process
     deep = b'{"n": 1, "z": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
     assert both_ways("n int", deep) == ({"n": 1}, None)
     assert both_ways("n int", deep[:-1])[0] is None
+    for depth in range(800, 1100):  # about where Python's reader gives up, and where its writer does
+        nested = b'{"s": ' + b"[" * depth + b"]" * depth + b"}"
+        assert len(decoded(json_decoder("s string"), [nested])) == 1
 
 
 def test_an_empty_batch_gives_an_empty_batch() -> None:

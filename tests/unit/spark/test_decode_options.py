@@ -13,7 +13,7 @@ from pyspark_millstream.errors import OptionError
 from pyspark_millstream.option_names import DECODE
 
 
-def refusal(base: StructType = BASE, **options: str) -> str:
+def refusal(options: dict[str, str], base: StructType = BASE) -> str:
     with pytest.raises(OptionError) as caught:
         make_decoder(options, base)
     text = str(caught.value)
@@ -69,14 +69,14 @@ def test_the_names_are_those_of_the_source() -> None:
     ],
 )
 def test_wrong_options_are_refused_in_one_sentence(options: dict[str, str], part: str) -> None:
-    assert part in refusal(**options)
+    assert part in refusal(options)
 
 
 def test_rows_without_a_payload_or_with_the_columns_already_are_refused() -> None:
     json = {"payloadFormat": "json", "payloadSchema": "n int"}
-    assert "needs the column payload" in refusal(StructType([StructField("offset", LongType())]), **json)
+    assert "needs the column payload" in refusal(json, StructType([StructField("offset", LongType())]))
     taken = StructType([*BASE.fields, StructField("_error", StringType())])
-    assert 'a column "_error" already' in refusal(taken, **json)
+    assert 'a column "_error" already' in refusal(json, taken)
 
 
 @pytest.mark.parametrize("count", ["0", "x", "100001", "-1"])

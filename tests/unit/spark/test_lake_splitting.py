@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -90,6 +91,26 @@ def test_files_and_row_groups_are_bounded(tmp_path: Path) -> None:
     files = writer.finish()
     assert sum(file.rows for file in files) == 1000
     assert all(pq.read_metadata(tmp_path / file.staged).num_row_groups == 1 for file in files)
+
+
+@pytest.mark.parametrize(
+    ("payload", "codec"),
+    [(random.Random(1).randbytes(5000), "UNCOMPRESSED"), (b"21.5 degrees " * 400, "ZSTD")],
+)
+def test_only_payloads_that_shrink_are_compressed(tmp_path: Path, payload: bytes, codec: str) -> None:
+    batch = rows(0, 10, queues=["a"])
+    place = batch.schema.get_field_index("payload")
+    pieces = pa.array([payload[at : at + 500] for at in range(0, 5000, 500)], pa.binary())
+    writer = FolderWriter(tmp_path, tmp_path / ".s", COLUMNS, (), True, "part", WriterSettings())
+    writer.add(batch.set_column(place, COLUMNS.field(place), pieces))
+    [file] = writer.finish()
+    group = pq.read_metadata(tmp_path / file.staged).row_group(0)
+    codecs = {
+        group.column(at).path_in_schema: group.column(at).compression for at in range(group.num_columns)
+    }
+    assert codecs.pop("payload") == codec
+    assert set(codecs.values()) == {"ZSTD"}
+    assert pq.read_table(tmp_path / file.staged)["payload"].to_pylist() == pieces.to_pylist()
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:

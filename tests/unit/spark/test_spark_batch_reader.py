@@ -118,6 +118,26 @@ def test_a_reader_that_sends_too_little_is_said_in_one_sentence() -> None:
         shape.fit(pa.RecordBatch.from_pydict({"offset": [1]}))
 
 
+def test_what_is_the_same_in_every_row_is_not_sent_and_still_there(reader: FakeReader) -> None:
+    found = pa.Table.from_batches(tables_of(batch_of(reader, queues="b", rowsPerBatch="7")))
+    assert set(found["queue"].to_pylist()) == {"b"}
+    assert set(found["partition"].to_pylist()) == {0}
+    shape = BatchShape(
+        pa.schema([("queue", pa.string()), ("offset", pa.int64())]), {"queue": "b", "topic": 1}
+    )
+    for rows in (3, 5, 2):
+        fitted = shape.fit(pa.RecordBatch.from_pydict({"offset": list(range(rows))}))
+        assert fitted.to_pydict() == {"queue": ["b"] * rows, "offset": list(range(rows))}
+
+
+def test_a_range_that_can_be_read_already_asks_nothing_of_the_broker(reader: FakeReader) -> None:
+    options = {"queues": "b", "startingOffsets": '{"b": {"0": 101}}'}
+    batch_of(reader, endingOffsets='{"b": {"0": 103}}', **options).partitions()
+    assert not any("fresh=true" in request for request in reader.requests)
+    batch_of(reader, endingOffsets='{"b": {"0": -1}}', **options).partitions()
+    assert any("fresh=true" in request for request in reader.requests)
+
+
 def test_a_schema_of_the_user_may_choose_columns_and_nothing_else() -> None:
     offered = row_schema(COLUMN_NAMES, "map")
     check_asked_schema(StructType([StructField("topic", StringType())]), offered)

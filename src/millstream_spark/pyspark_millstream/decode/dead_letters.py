@@ -48,11 +48,12 @@ def bad_rows(frame: DataFrame) -> DataFrame:
 
 
 def write_dead_letters(
-    frame: DataFrame, options: Mapping[str, str], checkpoint: str = ""
+    frame: DataFrame, options: Mapping[str, str], checkpoint: str = "", available_now: bool = False
 ) -> StreamingQuery | None:
     """Put the rows that were not decoded to the deadLetterQueue of the options the frame was read with.
 
-    A streaming frame gives the query that does so, started, with its own `checkpoint`; None when it is done already.
+    A streaming frame gives the query that does so, started, with its own `checkpoint`; with `available_now` it ends
+    when it has done what is there. None when all is done already.
     """
     lowered = {key.lower(): value for key, value in options.items()}
     queue = lowered.get("deadletterqueue", "").strip()
@@ -71,7 +72,8 @@ def write_dead_letters(
             "Give write_dead_letters a folder that no other query uses.",
         )
     stream = rows.writeStream.format("millstream").options(**kept, queue=queue)
-    return stream.option("checkpointLocation", checkpoint).start()
+    stream = stream.option("checkpointLocation", checkpoint)
+    return (stream.trigger(availableNow=True) if available_now else stream).start()
 
 
 def _headers(frame: DataFrame) -> Column:

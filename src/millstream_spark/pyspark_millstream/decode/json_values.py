@@ -135,7 +135,7 @@ def _leaf_converter(target: pa.DataType, path: str) -> Convert:
             return read(value)
         except RowError:
             raise
-        except (ValueError, TypeError, OverflowError, ArithmeticError):
+        except (ValueError, TypeError, ArithmeticError, RecursionError):
             raise _unfit(path, value, _spark_name(target)) from None
 
     return convert

@@ -29,6 +29,10 @@ ROW_GROUP_BYTES: Final = 64 << 20
 BUFFER_BYTES_MAX: Final = 192 << 20
 FILES_OPEN_MAX: Final = 64
 FILE_BYTES_MAX: Final = 512 << 20
+SAMPLES: Final = 8
+SAMPLE_ROWS: Final = 64
+SAMPLE_BYTES: Final = 16 << 10
+DENSE_MIN: Final = 0.95  # compressed, it is still so much of what it was
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,10 @@ class _OpenFile:
     path: Path
     target: str
     sink: pa.NativeFile
-    writer: pq.ParquetWriter
-    footers: list[pq.FileMetaData]
+    writer: pq.ParquetWriter | None = (
+        None  # made with the first row group: its rows say what is worth compressing
+    )
+    footers: list[pq.FileMetaData] = field(default_factory=list)
     rows: int = 0
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     waiting_rows: int = 0
@@ -79,7 +85,8 @@ class FolderWriter:
         self._settings = settings
         dropped = set() if keep_sources else {one.source for one in fields if not one.is_derived}
         self._schema = pa.schema([one for one in schema if one.name not in dropped])
-        self._encoding = _encoding_of(self._schema, has_all_bounds=keep_sources)
+        self._encoding, self._leaves = _encoding_of(self._schema, has_all_bounds=keep_sources)
+        self._opaque = [one.name for one in self._schema if pa.types.is_binary(one.type)]
         self._open: dict[Values, _OpenFile] = {}
         self._done: list[StagedFile] = []
         self._waiting_bytes = 0
@@ -101,7 +108,8 @@ class FolderWriter:
             with contextlib.suppress(
                 pa.ArrowException, OSError
             ):  # it may be what failed, and the file goes anyway
-                file.writer.close()
+                if file.writer is not None:
+                    file.writer.close()
             file.sink.close()
             file.path.unlink(missing_ok=True)
         for done in self._done:
@@ -137,32 +145,41 @@ class FolderWriter:
             )  # nobody reads values from it, and an Iceberg location has no escapes
         path = self._staging / f"{name}{STAGED_SUFFIX}"
         sink = pa.OSFile(str(path), "wb")
-        footers: list[pq.FileMetaData] = []
-        writer = pq.ParquetWriter(
-            sink,
-            self._schema,
-            compression=self._settings.compression,
-            version="2.6",
-            store_schema=False,
-            metadata_collector=footers,
-            **self._encoding,
-        )
         target = f"{folder}/{name}.parquet" if folder else f"{name}.parquet"
-        self._open[values] = file = _OpenFile(values, path, target, sink, writer, footers)
+        self._open[values] = file = _OpenFile(values, path, target, sink)
         return file
 
     def _flush(self, file: _OpenFile) -> None:
         if not file.waiting:
             return
         table = pa.Table.from_batches(file.waiting, self._schema)
+        if file.writer is None:
+            file.writer = self._make_writer(file, table)
         file.writer.write_table(table, row_group_size=max(1, table.num_rows))
+        _begin_to_sync(file.path)
         file.rows += table.num_rows
         self._waiting_bytes -= file.waiting_bytes
         file.waiting, file.waiting_rows, file.waiting_bytes = [], 0, 0
 
+    def _make_writer(self, file: _OpenFile, first: pa.Table) -> pq.ParquetWriter:
+        compression = dict.fromkeys(self._leaves, self._settings.compression)
+        for name in self._opaque:
+            if _is_dense(first.column(name), self._settings.compression):
+                compression[name] = "none"
+        return pq.ParquetWriter(
+            file.sink,
+            self._schema,
+            compression=compression,
+            version="2.6",
+            store_schema=False,
+            metadata_collector=file.footers,
+            **self._encoding,
+        )
+
     def _close(self, values: Values) -> None:
         file = self._open[values]
         self._flush(file)
+        assert file.writer is not None, "a file is opened for its first rows"
         file.writer.close()
         file.sink.close()
         del self._open[values]
@@ -173,8 +190,9 @@ class FolderWriter:
         self._done.append(StagedFile(staged, file.target, file.values, file.rows, size_bytes, stats))
 
 
-def _encoding_of(schema: pa.Schema, has_all_bounds: bool) -> dict[str, object]:
-    """Which columns get a dictionary, which numbers are kept as differences, and which have a minimum and maximum.
+def _encoding_of(schema: pa.Schema, has_all_bounds: bool) -> tuple[dict[str, object], list[str]]:
+    """Which columns get a dictionary, which numbers are kept as differences, which have a minimum and maximum; and the
+    paths of all columns.
 
     A payload is different in every row: a dictionary and a minimum of it would be paid for and never used. Iceberg
     wants a minimum of every column.
@@ -196,7 +214,39 @@ def _encoding_of(schema: pa.Schema, has_all_bounds: bool) -> dict[str, object]:
             dictionaries.append(leaf.path)
         if has_all_bounds or not is_opaque:
             bounded.append(leaf.path)
-    return {"use_dictionary": dictionaries, "write_statistics": bounded, "column_encoding": encodings or None}
+    paths = [leaves.column(place).path for place in range(len(leaves.names))]
+    encoding = {
+        "use_dictionary": dictionaries,
+        "write_statistics": bounded,
+        "column_encoding": encodings or None,
+    }
+    return encoding, paths
+
+
+def _is_dense(column: pa.ChunkedArray, codec: str) -> bool:
+    """Whether compressing it would be work for nothing, as for payloads that are compressed or encrypted already: told
+    from samples of all its parts."""
+    if codec == "none":
+        return False
+    parts = [chunk for chunk in column.chunks if len(chunk)]
+    step = max(1, len(parts) // SAMPLES)
+    sample = b"".join([_first_bytes(part) for part in parts[::step]])
+    return len(sample) > 0 and len(pa.compress(sample, codec, asbytes=True)) > DENSE_MIN * len(sample)
+
+
+def _first_bytes(chunk: pa.BinaryArray) -> bytes:
+    rows = chunk.slice(0, SAMPLE_ROWS).drop_null().to_pylist()
+    return b"".join(rows)[:SAMPLE_BYTES]
+
+
+def _begin_to_sync(path: Path) -> None:
+    """Have the system begin to write what is there, so that the sync at the end has less to wait for."""
+    with contextlib.suppress(OSError):  # it is a hint
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
 
 
 def _stats_of(footer: pq.FileMetaData, rows: int) -> dict[str, object]:

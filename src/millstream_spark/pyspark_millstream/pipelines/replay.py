@@ -46,7 +46,7 @@ SETTINGS: dict[str, Setting] = {
     "interval": Setting("2", "seconds between two micro-batches, where there is a rate"),
     "chunk_rows": Setting("200000", "rows in a micro-batch, where there is no rate"),
     "checkpoint": Setting(
-        "checkpoints/replay", "folder that keeps how far it came; a new replay needs a new one"
+        "{run}/checkpoint", "folder that keeps how far it came; a new replay needs a new one"
     ),
 }
 SENT = ("payload", "topic", "content_type", "headers", "qos", "event_time")
