@@ -19,15 +19,48 @@ from benchmarks.load.usage import find_family, read_text
 PARTS: Final = ("jvm", "python", "reader", "broker", "rest")
 
 
+class Times:
+    """Processor seconds of each process, and of children of it that ended; and which part it belongs to."""
+
+    def __init__(self, jvm: int, broker: int, reader: int) -> None:
+        self.own: dict[int, float] = {}
+        self.ended: dict[int, float] = {}
+        self.parts: dict[int, str] = {}
+        spark = set(find_family(jvm))
+        brokers = set(find_family(broker))
+        for pid in find_family(os.getpid()):
+            self.own[pid] = read_cpu_s(pid)
+            self.ended[pid] = read_children_cpu_s(pid)
+            self.parts[pid] = "rest"
+            if pid in spark:
+                self.parts[pid] = "jvm" if pid == jvm else "python"
+            elif pid in brokers:
+                self.parts[pid] = "reader" if pid == reader else "broker"
+
+
+def used_between(before: Times, now: Times) -> dict[str, float]:
+    """By part. A worker that ended left its time with its parent, all of it: what it had used before is taken off. One that
+    was nobody's child any more took its time along."""
+    used = dict.fromkeys(PARTS, 0.0)
+    inherited = dict.fromkeys(PARTS, 0.0)
+    for pid, part in now.parts.items():
+        used[part] += max(now.own[pid] - before.own.get(pid, 0.0), 0.0)
+        # What Java's children left are workers of Python.
+        heir = "python" if part == "jvm" else part
+        inherited[heir] += max(now.ended[pid] - before.ended.get(pid, 0.0), 0.0)
+    for pid, part in before.parts.items():
+        if pid not in now.parts:
+            inherited[part] -= before.own[pid] + before.ended[pid]
+    return {part: used[part] + max(inherited[part], 0.0) for part in PARTS}
+
+
 class Meter:
     """From its making to `take`."""
 
     def __init__(self, jvm: int, broker: int, reader: int, cores: list[int]) -> None:
-        self._jvm = jvm
-        self._broker = broker
-        self._reader = reader
+        self._processes = (jvm, broker, reader)
         self._cores = cores
-        self._before = self._read()
+        self._before = Times(*self._processes)
         self._busy_s = self._read_busy_s()
         self._started = time.monotonic()
 
@@ -35,33 +68,15 @@ class Meter:
         """Seconds, and processor seconds of each part; `foreign_s` is what other programs used."""
         seconds = time.monotonic() - self._started
         busy_s = self._read_busy_s() - self._busy_s
-        now = self._read()
-        facts = {f"{part}_cpu_s": now[part] - self._before[part] for part in PARTS}
-        facts["foreign_s"] = max(busy_s - sum(facts.values()), 0.0)
+        used = used_between(self._before, Times(*self._processes))
+        facts = {f"{part}_cpu_s": value for part, value in used.items()}
+        facts["foreign_s"] = max(busy_s - sum(used.values()), 0.0)
         facts["seconds"] = seconds
         facts["cores"] = float(len(self._cores))
         return facts
 
     def _read_busy_s(self) -> float:
         return sum(read_core_s(core) for core in self._cores)
-
-    def _read(self) -> dict[str, float]:
-        found = dict.fromkeys(PARTS, 0.0)
-        spark = set(find_family(self._jvm))
-        broker = set(find_family(self._broker))
-        for pid in find_family(os.getpid()):
-            part = "rest"
-            if pid == self._jvm:
-                part = "jvm"
-            elif pid in spark:
-                part = "python"
-            elif pid == self._reader:
-                part = "reader"
-            elif pid in broker:
-                part = "broker"
-            found[part] += read_cpu_s(pid)
-            found["python" if part == "jvm" else part] += read_children_cpu_s(pid)
-        return found
 
 
 def read_cpu_s(pid: int) -> float:

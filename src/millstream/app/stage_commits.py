@@ -27,6 +27,7 @@ from millstream.app.stage_files import (
     check_stages,
     find_stages,
     find_stale,
+    find_superseded,
     remove_stages,
 )
 from millstream.broker.account import Account
@@ -259,6 +260,8 @@ class StageCommits:
             self._hit("stage.after_done")
             await self._remove(batch.stages)
             self._hit("stage.after_remove")
+            left = await asyncio.to_thread(find_superseded, self._disk, query)
+            await self._remove(self._unneeded(left))
         except asyncio.CancelledError:
             raise
         except Exception:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from millstream.storage.disk import Disk, DiskFault
-from millstream.storage.stage_format import FOLDER, StageFault, find_stage_id, stage_name
+from millstream.storage.stage_facts import StoredQuery
+from millstream.storage.stage_format import FOLDER, StageFault, StageHeader, find_stage_id, stage_name
 from millstream.storage.stage_reader import StageReader
 
 Key = tuple[str, str]  # account and name of a query
@@ -76,7 +78,26 @@ def check_stages(disk: Disk, wish: Commit) -> tuple[int, int]:
 def find_stages(disk: Disk, wish: Commit) -> list[str]:
     """Those of the batch, or of them the ones that are named."""
     wanted = dict.fromkeys(wish.stages)
-    found: list[str] = []
+    return [
+        stage
+        for stage, header in _headers(disk, wanted)
+        if (header.account, header.owner, header.query, header.batch)
+        == (wish.account, wish.owner, wish.query, wish.batch)
+    ]
+
+
+def find_superseded(disk: Disk, query: StoredQuery) -> list[str]:
+    """What is left of attempts at batches that are done: of tasks that were killed, or ran twice."""
+    return [
+        stage
+        for stage, header in _headers(disk, {})
+        if (header.account, header.owner, header.query) == (query.account, query.owner, query.name)
+        and header.batch <= query.last_done
+    ]
+
+
+def _headers(disk: Disk, wanted: Container[str]) -> Iterator[tuple[str, StageHeader]]:
+    """Of all stages, or of those wanted if there are any."""
     for name in disk.names(FOLDER):
         stage = find_stage_id(name)
         if not stage or (wanted and stage not in wanted):
@@ -86,15 +107,7 @@ def find_stages(disk: Disk, wish: Commit) -> list[str]:
         except (StageFault, DiskFault):
             continue  # gone meanwhile, or damaged: the sweep takes it
         reader.close()
-        header = reader.header
-        if (header.account, header.owner, header.query, header.batch) == (
-            wish.account,
-            wish.owner,
-            wish.query,
-            wish.batch,
-        ):
-            found.append(stage)
-    return found
+        yield stage, reader.header
 
 
 def remove_stages(disk: Disk, stages: list[str]) -> None:

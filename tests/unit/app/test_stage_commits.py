@@ -242,3 +242,15 @@ async def test_requests_that_make_no_sense_are_refused_in_words(world: StageWorl
     limits = await world.ask("stage.limits")
     assert limits["message_size_max"] == world.broker.limits.message_size_max
     assert world.broker.store.refusal() is Reason.SUCCESS
+
+
+async def test_a_batch_that_is_done_takes_what_dead_attempts_left_of_it(world: StageWorld) -> None:
+    dead = world.stage(0, 0, 2)
+    good = world.stage(0, 0, 2)
+    of_the_next = world.stage(1, 2, 2)
+    of_another = world.stage(0, 0, 2, query="other")
+    await world.commits.commit(Commit("default", "spark", "query", 0, [good], "out"))
+    left = {
+        name for name in (dead, good, of_the_next, of_another) if (world.folder / stage_name(name)).exists()
+    }
+    assert left == {of_the_next, of_another}

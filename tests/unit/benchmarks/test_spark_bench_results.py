@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.spark_suite.latency import end_offset
+from benchmarks.spark_suite.meter import Times, used_between
 from benchmarks.spark_suite.publisher import BLOCK, Blocks, late
 from benchmarks.spark_suite.results import check_spark, cpu_us_of, find_ratio, rate_of, summarize
 from benchmarks.spark_suite.scenarios import BY_NAME
@@ -82,6 +83,23 @@ def test_a_side_that_could_not_run_is_a_failure_with_its_reason() -> None:
     checks = check_spark([BY_NAME["stream"]], [fault])
     assert [(check.measured, check.verdict) for check in checks] == [("the broker is away", FAILED)]
     assert summarize("stream", "millstream", [fault]).fault == "the broker is away"
+
+
+class Seen(Times):
+    """What a look at the processes could have seen: (part, own seconds, seconds of ended children) by process."""
+
+    def __init__(self, **processes: tuple[str, float, float]) -> None:
+        self.parts = {int(pid[1:]): part for pid, (part, _, _) in processes.items()}
+        self.own = {int(pid[1:]): own for pid, (_, own, _) in processes.items()}
+        self.ended = {int(pid[1:]): ended for pid, (_, _, ended) in processes.items()}
+
+
+def test_a_worker_that_ends_takes_nothing_off_and_adds_only_what_it_used() -> None:
+    before = Seen(p1=("jvm", 10.0, 0.0), p2=("python", 5.0, 0.0), p3=("python", 7.0, 0.0))
+    inherited = used_between(before, Seen(p1=("jvm", 11.0, 0.0), p2=("python", 6.0, 7.5)))
+    assert (inherited["jvm"], inherited["python"]) == (1.0, 1.5)
+    lost = used_between(before, Seen(p1=("jvm", 11.0, 0.0), p2=("python", 6.0, 0.0)))
+    assert lost["python"] == 1.0
 
 
 def test_blocks_of_the_publisher_differ_in_their_payloads_only() -> None:

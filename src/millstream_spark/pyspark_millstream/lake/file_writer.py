@@ -156,7 +156,6 @@ class FolderWriter:
         if file.writer is None:
             file.writer = self._make_writer(file, table)
         file.writer.write_table(table, row_group_size=max(1, table.num_rows))
-        _begin_to_sync(file.path)
         file.rows += table.num_rows
         self._waiting_bytes -= file.waiting_bytes
         file.waiting, file.waiting_rows, file.waiting_bytes = [], 0, 0
@@ -237,16 +236,6 @@ def _is_dense(column: pa.ChunkedArray, codec: str) -> bool:
 def _first_bytes(chunk: pa.BinaryArray) -> bytes:
     rows = chunk.slice(0, SAMPLE_ROWS).drop_null().to_pylist()
     return b"".join(rows)[:SAMPLE_BYTES]
-
-
-def _begin_to_sync(path: Path) -> None:
-    """Have the system begin to write what is there, so that the sync at the end has less to wait for."""
-    with contextlib.suppress(OSError):  # it is a hint
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
 
 
 def _stats_of(footer: pq.FileMetaData, rows: int) -> dict[str, object]:
