@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from millstream.storage.disk import Disk, DiskFault
@@ -96,7 +96,7 @@ def find_superseded(disk: Disk, query: StoredQuery) -> list[str]:
     ]
 
 
-def _headers(disk: Disk, wanted: Container[str]) -> Iterator[tuple[str, StageHeader]]:
+def _headers(disk: Disk, wanted: Collection[str]) -> Iterator[tuple[str, StageHeader]]:
     """Of all stages, or of those wanted if there are any."""
     for name in disk.names(FOLDER):
         stage = find_stage_id(name)

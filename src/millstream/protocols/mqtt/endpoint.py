@@ -448,7 +448,7 @@ class MqttEndpoint(Outgoing):
             found = session.on_settled(packet_id, RECEIVED)
         elif kind == PUBREC:
             found = session.on_received(packet_id, event.reason >= 0x80)
-            if found == UNKNOWN:
+            if found == UNKNOWN and event.reason < 0x80:  # a refusal ends it [MQTT-4.3.3-4]
                 self._send_answer(PUBREL, packet_id, code.PACKET_IDENTIFIER_NOT_FOUND)
         else:
             known = session.remove_received_id(packet_id)

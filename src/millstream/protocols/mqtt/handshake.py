@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.protocols.mqtt.endpoint import MqttEndpoint
 
 SCRAM: Final = b"SCRAM-SHA-256"
+PACKET_SIZE_MIN: Final = 5  # a CONNACK of MQTT 5 that says nothing more
 GENERIC: Final = "the credentials were not accepted"
 
 
@@ -162,6 +163,10 @@ class Handshake:
             return Closed(code.CLIENT_IDENTIFIER_NOT_VALID, "an empty client id needs a clean session")
         if not packet.client_id and packet.version == 3:
             return Closed(code.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a client id")
+        outbound = self._endpoint.machine.outbound
+        if 0 < outbound.packet_size_max < PACKET_SIZE_MIN:
+            # not even a CONNACK may be sent [MQTT-3.1.2-24]
+            return Closed(code.PACKET_TOO_LARGE, "the client takes no packet as small as a CONNACK")
         will = packet.will
         if will is None:
             return None

@@ -13,7 +13,14 @@ from millstream.protocols.mqtt.mapping import REASON_CODES
 from millstream.protocols.mqtt.queueing import make_wish
 from millstream.protocols.mqtt.replay import Replay
 from millstream.protocols.mqtt.wire import reason_codes as code
-from millstream.protocols.mqtt.wire.packets import SubAck, Subscribe, SubscribeEntry, UnsubAck, Unsubscribe
+from millstream.protocols.mqtt.wire.packets import (
+    Packet,
+    SubAck,
+    Subscribe,
+    SubscribeEntry,
+    UnsubAck,
+    Unsubscribe,
+)
 from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.routing.subscription import Subscription
 from millstream.security.rate import Bucket
@@ -28,6 +35,8 @@ def subscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Subscribe) -
     if len(packet.entries) > context.limits.filters_per_subscribe_max:
         text = "the packet holds more filters than the broker takes at once"
         endpoint.handle(endpoint.machine.end(code.QUOTA_EXCEEDED, text, None))
+        return
+    if _end_unanswerable(endpoint, SubAck(packet.packet_id, [0] * len(packet.entries))):
         return
     identifier = 0
     properties = packet.properties
@@ -105,6 +114,8 @@ def unsubscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Unsubscrib
         text = "the packet holds more filters than the broker takes at once"
         endpoint.handle(endpoint.machine.end(code.QUOTA_EXCEEDED, text, None))
         return
+    if _end_unanswerable(endpoint, UnsubAck(packet.packet_id, [0] * len(packet.filters))):
+        return
     reasons: list[int] = []
     for name in packet.filters:
         share = split_share(name)
@@ -121,3 +132,13 @@ def unsubscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Unsubscrib
 def make_subscribe_bucket(context: MqttContext) -> Bucket | None:
     limits = context.limits
     return Bucket(limits.subscribe_rate, limits.subscribe_burst) if limits.subscribe_rate > 0 else None
+
+
+def _end_unanswerable(endpoint: MqttEndpoint, answer: Packet) -> bool:
+    """One that asks for more than its own limit lets us answer [MQTT-3.1.2-24, MQTT-3.8.4-1, MQTT-3.10.4-4]."""
+    outbound = endpoint.machine.outbound
+    if outbound.packet_size_max == 0 or outbound.encode(answer):
+        return False
+    text = "the answer would be larger than the client takes"
+    endpoint.handle(endpoint.machine.end(code.PACKET_TOO_LARGE, text, None))
+    return True

@@ -46,8 +46,10 @@ class Outbound:
         if self.packet_size_max and len(data) > self.packet_size_max:
             if not isinstance(packet, (ConnAck, Disconnect)):
                 return b""
-            packet.properties = None  # the reason alone fits [MQTT-3.14.2-3, MQTT-3.2.2-19]
+            packet.properties = None  # the reason alone mostly fits [MQTT-3.14.2-3, MQTT-3.2.2-19]
             data = encode_packet(packet, int(self.version))
+            if len(data) > self.packet_size_max:
+                return b""
         return data
 
     def explain(self, text: str) -> Properties:

@@ -75,7 +75,7 @@ def decode_connect(buffer: bytes, body: int, end: int) -> Connect:
 
 
 def _check_connect_flags(flags: int, version: int) -> None:
-    if flags & 0x01:  # [MQTT-3.1.2-3]
+    if flags & 0x01 and version > 3:  # [MQTT-3.1.2-3]; MQTT 3.1 does not use it
         raise Violation(MALFORMED_PACKET, "the reserved flag of CONNECT must be 0")
     if flags & _WILL == 0 and flags & (_WILL_QOS | _WILL_RETAIN):  # [MQTT-3.1.2-11, MQTT-3.1.2-13]
         raise Violation(MALFORMED_PACKET, "will QoS or will retain without a will")

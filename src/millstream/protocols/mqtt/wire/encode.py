@@ -96,7 +96,8 @@ def encode_connect(packet: Connect) -> bytes:
 
 
 def encode_connack(packet: ConnAck, version: int) -> bytes:
-    body = bytes((1 if packet.session_present else 0, packet.reason))
+    # the byte is reserved in MQTT 3.1
+    body = bytes((1 if packet.session_present and version > 3 else 0, packet.reason))
     return encode_frame(0x20, body + _properties(packet.properties, version))
 
 
