@@ -214,7 +214,7 @@ def _encoding_of(schema: pa.Schema, has_all_bounds: bool) -> tuple[dict[str, obj
         if has_all_bounds or not is_opaque:
             bounded.append(leaf.path)
     paths = [leaves.column(place).path for place in range(len(leaves.names))]
-    encoding = {
+    encoding: dict[str, object] = {
         "use_dictionary": dictionaries,
         "write_statistics": bounded,
         "column_encoding": encodings or None,
