@@ -16,7 +16,7 @@ from benchmarks.spark_suite.plan import Plan
 from benchmarks.spark_suite.world import TIMED, SparkWorld, take_answer
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 START_WAIT_S = 60.0
 END_WAIT_S = 60.0

@@ -17,7 +17,7 @@ from benchmarks.spark_suite.world import HEADED, LONG, SHORT, SparkWorld
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Facts = dict[str, float]
 

@@ -42,10 +42,10 @@ class Blocks:
         rest = topic + packet_id.to_bytes(2, "big") + bytes(PAYLOAD_BYTES)
         return PUBLISH_ONCE + encode_length(len(rest)) + rest
 
-    def take(self) -> memoryview:
+    def take(self) -> bytes:
         random = self._chance.bytes(len(self._table) * PAYLOAD_BYTES)
         self._table[:, -PAYLOAD_BYTES:] = np.frombuffer(random, np.uint8).reshape(-1, PAYLOAD_BYTES)
-        return memoryview(self._table.reshape(-1))
+        return self._table.tobytes()
 
 
 class Lane:

@@ -41,7 +41,7 @@ Written by `./dev bench spark`; do not edit. Every figure below comes from one r
 - *CPU* is processor time by row: of Spark's Java process, of its Python workers, of the reader. The broker itself has no part in reading.
 - Batch: {rows:,} rows, all eleven columns, into Spark's `noop` sink; the same rows from Parquet files that Spark wrote (snappy, {file_rows:,} rows each). The Python CPU that is judged holds the reader, where
   records become columns, as well as the workers.
-- Headers: {last_rows:,} rows with a user property each, written through the sink; queue, offset, timestamp, topic, payload and headers are read. A map costs both sides more, and is what the target was found with.
+- Headers: {last_rows:,} rows with a user property each, written through the sink; queue, offset, timestamp, topic, payload and headers are read.
 - Streaming: the same rows with `availableNow`, one million a trigger, the first trigger dropped; Parquet: two files a trigger.
 - Lake: the same streaming read into `millstream_lake` as Parquet and as Delta, and into Spark's own Parquet sink; zstd for all.
 - Wire: a bare client counts rows from `GET /v1/queues/NAME/records?layout=view`; then the same batches, ready in memory, from a process that does nothing but send them. Server and client have a core each.
@@ -50,7 +50,7 @@ Written by `./dev bench spark`; do not edit. Every figure below comes from one r
 - Length: the last million rows of a stream of {long_rows:,} and of one of 1,000,000.
 - Interference: publishing into another stream, 10 publishers with 256 in flight (throughput) and 16 with one (answer time), while Spark reads the backlog again and again; and while a foreign program uses as much
   processor time as Spark and the reader together did.
-- Where other programs used more than a tenth of the processors a figure is *disturbed*: a rate that misses its target then has no figure.
+- Where other programs used more than a tenth of the processors a figure is *disturbed*: ours then proves a target if it can and breaks none, that of the other side proves nothing.
 """
 
 REPEAT = """\

@@ -1,8 +1,8 @@
 """From the facts of each window to figures, ratios and verdicts. Pure: no clock, no files.
 
 A ratio is that of two windows of the same round, one right after the other; the median of the rounds counts. Where other
-programs used more than a tenth of the processors in one of them the figure is *disturbed*: a rate that is too low then
-has no figure instead of a failure. Processor time by row suffers less and is judged all the same.
+programs used more than a tenth of the processors in one of them the figure is *disturbed*: ours may then prove a
+promise and never break one, and theirs proves nothing. Processor time by row suffers less and is judged all the same.
 """
 
 from __future__ import annotations
@@ -86,9 +86,10 @@ class Ratio:
     low: float
     high: float
     is_disturbed: bool
+    is_other_disturbed: bool
 
     def text(self, suffix: str = " x") -> str:
-        mark = ", disturbed" if self.is_disturbed else ""
+        mark = ", disturbed" if self.is_disturbed or self.is_other_disturbed else ""
         spread = f" ({self.low:.2f}-{self.high:.2f})" if self.high - self.low >= 0.005 else ""
         return f"{self.value:.2f}{suffix}{spread}{mark}"
 
@@ -107,12 +108,19 @@ def find_ratio(
     values = [above(mine) / divide(other) for mine, other in pairs if divide(other) > 0]
     if not values:
         return None
-    unquiet = median(max(disturbance(mine), disturbance(other)) for mine, other in pairs)
-    return Ratio(median(values), min(values), max(values), unquiet > DISTURBED)
+    return Ratio(
+        median(values),
+        min(values),
+        max(values),
+        median(disturbance(mine) for mine, _ in pairs) > DISTURBED,
+        median(disturbance(other) for _, other in pairs) > DISTURBED,
+    )
 
 
 def judge(ratio: Ratio, holds: bool) -> str:
-    return REFUSED if ratio.is_disturbed and not holds else verdict(holds)
+    if ratio.is_other_disturbed or (ratio.is_disturbed and not holds):
+        return REFUSED
+    return verdict(holds)
 
 
 # ------------------------------------------------------------------------- promises

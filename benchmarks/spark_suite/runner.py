@@ -56,7 +56,7 @@ class SparkBench:
                         self._measure(measures, scenario, side, number_of_round)
 
     def _measure(self, measures: object, scenario: SparkScenario, side: str, number_of_round: int) -> None:
-        from py4j.protocol import Py4JError
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
         from benchmarks.spark_suite.measures import Measures

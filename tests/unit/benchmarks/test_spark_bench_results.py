@@ -61,6 +61,10 @@ def test_a_rate_that_is_too_low_on_a_busy_machine_has_no_figure() -> None:
     assert verdicts("wire", *pair("wire", window(3.0, foreign=1.0), window(1.0))) == [REFUSED]
 
 
+def test_a_peer_that_was_held_back_proves_nothing() -> None:
+    assert verdicts("wire", *pair("wire", window(1.0), window(1.0, foreign=1.0))) == [REFUSED]
+
+
 def test_a_rate_that_is_too_low_on_a_quiet_machine_fails() -> None:
     assert verdicts("wire", *pair("wire", window(3.0), window(1.0))) == [FAILED]
 
