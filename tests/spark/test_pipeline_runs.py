@@ -111,6 +111,7 @@ def test_all_pipelines_are_listed_with_their_settings(shell: Shell) -> None:
     assert shell.type("list", "rolup").returncode == 2
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_declared_project_brings_its_tables_up_to_date(
     shell: Shell, streams: StreamBroker, spark: SparkSession
@@ -154,6 +155,7 @@ def test_a_declared_project_brings_its_tables_up_to_date(
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_demo_shows_windows_and_alerts_and_leaves_nothing_behind(shell: Shell) -> None:
     scratch = shell.folder / "scratch"
