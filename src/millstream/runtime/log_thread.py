@@ -24,6 +24,7 @@ LINGER_SHARE: Final = 8  # of the last sync's length, until the first look at wh
 LINGER_AGAIN_SHARE: Final = 16  # and from look to look, as long as more come
 LINGER_MAX_SHARE: Final = 2  # in all
 LINGER_NS_MAX: Final = 1_000_000  # between two looks
+LINGER_ALL_NS_MAX: Final = 5_000_000  # in all, whatever the last sync took: a disk may have stood still
 SYNC_INTERVAL_S: Final = 1.0  # without a sync per batch, this is the window that a power cut can take
 
 
@@ -106,7 +107,7 @@ class LogThread(BatchWriter):
         self._took_ns = now_ns - self._started_ns
         if self._timer is None or self._took_ns < LINGER_SYNC_NS:
             return False
-        self._linger_end_ns = now_ns + self._took_ns // LINGER_MAX_SHARE
+        self._linger_end_ns = now_ns + min(self._took_ns // LINGER_MAX_SHARE, LINGER_ALL_NS_MAX)
         self._gathered = int(log.unsafe_bytes())
         self._timer.start(min(self._took_ns // LINGER_SHARE, LINGER_NS_MAX))
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from fakes import ManualWakeup
@@ -156,4 +157,16 @@ async def test_after_a_long_sync_a_batch_waits_for_those_just_confirmed_and_then
     bench.log.append(1, b"c")
     await bench.wait_durable(3)  # the timer let it go
     assert bench.left[0] > 0  # "c" was not handed over at the first answer
+    bench.thread.close()
+
+
+async def test_after_a_disk_that_stood_still_the_wait_for_company_is_still_short() -> None:
+    bench = Bench()
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    await bench.wait_durable(1)
+    now_ns = time.monotonic_ns()
+    bench.thread._started_ns = now_ns - 10_000_000_000
+    assert bench.thread._lingers(bench.log)
+    assert bench.thread._linger_end_ns - time.monotonic_ns() <= log_thread.LINGER_ALL_NS_MAX
     bench.thread.close()
