@@ -46,6 +46,7 @@ class Broker:
         self.starts = 0
         self.start_s: list[float] = []
         self.port = 0
+        self.ports: dict[str, int] = {}  # of all listeners, by name
 
     @property
     def data_dir(self) -> Path:
@@ -68,6 +69,7 @@ class Broker:
         arguments = ["serve", "--ready-file", str(self._ready_file())]
         for setting in (
             "mqtt.port=0",
+            "amqp.port=0",
             "websocket.enabled=false",
             f"data_dir={self.data_dir}",
             *self._settings,
@@ -100,7 +102,9 @@ class Broker:
                     f"the broker was not ready in {START_TIMEOUT_S:.0f} s:\n{self.last_lines()}"
                 )
             time.sleep(0.01)  # another process: there is no event to wait for
-        self.port = json.loads(ready_file.read_text(encoding="utf-8"))["listeners"]["mqtt"]["port"]
+        listeners = json.loads(ready_file.read_text(encoding="utf-8"))["listeners"]
+        self.ports = {name: address["port"] for name, address in listeners.items()}
+        self.port = self.ports["mqtt"]
         ready_file.unlink()
         return True
 

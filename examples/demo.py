@@ -24,6 +24,7 @@ CONFIG = config_of(
     {
         "mqtt": {"port": 0},
         "websocket": {"port": 0},
+        "amqp": {"enabled": False},
         "broker": {"sys_interval": 1},
         "storage": {"durability": "memory"},
     }

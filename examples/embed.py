@@ -13,7 +13,12 @@ from millstream.runtime.mqtt_client import MqttClient
 
 # Port 0 lets the system choose; the keys are those of the configuration file.
 CONFIG = config_of(
-    {"mqtt": {"port": 0}, "websocket": {"enabled": False}, "storage": {"durability": "memory"}}
+    {
+        "mqtt": {"port": 0},
+        "websocket": {"enabled": False},
+        "amqp": {"enabled": False},
+        "storage": {"durability": "memory"},
+    }
 )
 
 

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 
 import hypothesis
+from amqp091_inputs import AMQP091_INPUTS
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from judge import Judge
@@ -83,6 +84,7 @@ INPUTS: dict[str, Pieces] = {
     "mqtt-publish-scan": several(bodies(kinds.PUBLISH)),
     "mqtt-client": several(conversations({0: 4, 1: 5})),
     "mqtt-server": several(conversations({0: 3, 1: 4, 2: 5})),
+    **{name: several(inputs) for name, inputs in AMQP091_INPUTS.items()},
 }
 
 

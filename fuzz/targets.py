@@ -1,15 +1,10 @@
-"""What is fuzzed: one line per target in TARGETS.
-
-`run` takes bytes and gives what it made of them; a Violation is the only exception it may let out, and its time is
-what counts. `check` then looks for what must hold for any input (what was read can be written and read again), so
-that a fuzzer finds wrong answers as well as crashes.
-"""
+"""What is fuzzed: one line per target in TARGETS. See `target` for what one is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
+from amqp091_machine import AMQP091_MACHINE_TARGETS
+from amqp091_targets import AMQP091_TARGETS
+from target import Target, expect
 from vectors.mqtt_packets import VECTORS
 from vectors.mqtt_vector import block, frame, text
 
@@ -30,17 +25,6 @@ from millstream.protocols.mqtt.wire.violation import Violation
 
 SIZE_MAX = 1 << 20
 CONNACKS = {4: b"\x20\x02\x00\x00", 5: b"\x20\x03\x00\x00\x00"}
-
-
-class Target(NamedTuple):
-    run: Callable[[bytes], object]
-    seeds: list[bytes]
-    check: Callable[[bytes, object], None] | None = None
-
-
-def expect(holds: bool, claim: str) -> None:
-    if not holds:
-        raise AssertionError(claim)
 
 
 def read_frame(data: bytes, version: int) -> object:
@@ -231,4 +215,6 @@ TARGETS: dict[str, Target] = {
         drive_server,
         choose(b"\x00", frames(3)) + choose(b"\x01", frames(4)) + choose(b"\x02", frames(5)) + sequences(),
     ),
+    **AMQP091_TARGETS,
+    **AMQP091_MACHINE_TARGETS,
 }

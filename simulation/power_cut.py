@@ -28,11 +28,12 @@ from simulation.deaths import (
     spoil,
 )
 from simulation.disk import PowerCut, SimulatedDisk
+from simulation.exchange_workload import ExchangeWorkload, model_after
 from simulation.failpoints import DeadlyFailpoints
 from simulation.node import WALL_OFFSET_NS, Node
 from simulation.queue_workload import QueueWorkload, find_queue_fault
 from simulation.table import SimulatedTable
-from simulation.workload import Fact, Workload, describe, state_after
+from simulation.workload import Fact, Workload, describe, describe_exchanges, state_after
 
 ENDINGS = ("failpoint", "failpoint", "moment", "quiet", "start", "sync error", "write error", "full disk")
 
@@ -72,6 +73,7 @@ class PowerCutRun:
         self._table = SimulatedTable()
         self._workload = Workload(self._chance)
         self._queue_workload = QueueWorkload(self._chance)
+        self._exchange_workload = ExchangeWorkload(random.Random(seed))
         self._told: list[tuple[Fact, int]] = []  # each with the position it led to
         self._atoms: dict[int, None] = {0: None}  # positions between two atoms
         self._records: dict[int, Record] = {}
@@ -151,7 +153,7 @@ class PowerCutRun:
                 node.disk.fill(chance.randrange(2000) if round_number == fault_at else None)
             for _ in range(chance.randrange(1, 5)):
                 workload = self._workload if chance.random() < 0.5 else self._queue_workload
-                for fact in workload.next_atom():
+                for fact in workload.next_atom() + self._exchange_workload.next_atom():
                     node.teller.tell(fact)
                     self._told.append((fact, int(node.log.position)))
                 self._atoms[int(node.log.position)] = None
@@ -226,6 +228,11 @@ class PowerCutRun:
         kept = [fact for fact, _ in self._told]
         difference = find_difference(describe(state_after(kept)), describe(node.state))
         difference = difference or find_queue_fault(kept, node.state, node.disk)
+        model = model_after(kept)
+        difference = difference or find_difference(
+            describe_exchanges(model.exchanges(), model.bindings()),
+            describe_exchanges(node.state.exchanges, node.state.bindings),
+        )
         if difference:
             raise Broken(difference)
         for gap in find_all_gaps(node.disk, node.table):
@@ -233,6 +240,7 @@ class PowerCutRun:
         if node.recovered.fold.orphans:
             raise Broken(f"{node.recovered.fold.orphans} facts name what is not there")
         self._workload.remember(kept)
+        self._exchange_workload.remember(kept)
         self._queue_workload.remember(kept, node.state.last_queue)
 
     def _check_window(self, node: Node) -> None:
@@ -249,7 +257,11 @@ class PowerCutRun:
         for sequence in sorted(self._records):
             if sequence <= found.folded_sequence or sequence in kept:
                 expected.apply(self._records[sequence])
-        difference = find_difference(describe(expected.state()), describe(node.state))
+        wanted, state = expected.state(), node.state
+        difference = find_difference(describe(wanted), describe(state)) or find_difference(
+            describe_exchanges(wanted.exchanges, wanted.bindings),
+            describe_exchanges(state.exchanges, state.bindings),
+        )
         if difference:
             raise Broken(difference)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from millstream.model.delivery import Delivery
 from millstream.model.message import Message
+from millstream.storage.exchange_facts import StoredBinding, StoredExchange, encode_exchange
 from millstream.storage.memory import MemoryStore
 from millstream.storage.store import SessionKey, Store, StoredState, StoredSubscription, StoredWill
 
@@ -29,7 +30,7 @@ class Fact:
         self.client = client
         self.number = number
         self.value = value
-        self.body = body  # of a fact about queues, whose kind in the log is `number`
+        self.body = body  # of a fact about queues or exchanges, whose kind in the log is `number`
 
     def __repr__(self) -> str:
         return f"{self.kind}({self.client}, {self.number}, {self.value})"
@@ -98,6 +99,8 @@ class Teller:
                 store.retained_removed(key.account, make_topic(fact.number))
             case "queue":
                 store.queue_fact(fact.number, fact.body)
+            case "exchange":
+                store.exchange_fact(fact.number, fact.body)
             case _:
                 self._tell_delivery(fact, key)
 
@@ -271,4 +274,16 @@ def describe(state: StoredState) -> dict[object, object]:
             )
     for account, message in state.retained:
         found[(account, "retained", message.topic)] = describe_message(message)
+    return found
+
+
+def describe_exchanges(
+    exchanges: list[StoredExchange], bindings: list[StoredBinding]
+) -> dict[object, object]:
+    found: dict[object, object] = {}
+    for exchange in exchanges:
+        found[("exchange", *exchange.key())] = encode_exchange(exchange)
+    for binding in bindings:
+        fields = (binding.to_exchange, binding.target, binding.key, str(binding.arguments))
+        found[("binding", binding.account, binding.source, binding.identity)] = fields
     return found

@@ -36,7 +36,13 @@ class BrokerProcess:
         self.log_file = folder / "broker.log"
         self._ready_file = folder / "ready.json"
         command = [sys.executable, "-m", "millstream", "serve", "--ready-file", str(self._ready_file)]
-        for setting in ("mqtt.port=0", "websocket.port=0", f"data_dir={folder / 'data'}", *settings):
+        for setting in (
+            "mqtt.port=0",
+            "amqp.port=0",
+            "websocket.port=0",
+            f"data_dir={folder / 'data'}",
+            *settings,
+        ):
             command += ["--set", setting]
         with self.log_file.open("wb") as log:
             self.process = subprocess.Popen(

@@ -18,8 +18,8 @@ from millstream.model.message import NANOSECONDS, Message
 from millstream.model.outbox import OutboxPool, Wakeup
 from millstream.model.outlet import Outlet, Run, Target
 from millstream.model.topic import split_share
-from millstream.protocols.endpoint import Link
-from millstream.protocols.mqtt.context import Entropy, MqttContext
+from millstream.protocols.endpoint import Entropy, Link
+from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.endpoint import MqttEndpoint
 from millstream.protocols.mqtt.wire.decode import decode_frame
 from millstream.protocols.mqtt.wire.encode import encode_packet
@@ -232,6 +232,10 @@ class HeldStore(Store):
         self.facts.append("queue_fact")
         return self.kept.queue_fact(kind, body)
 
+    def exchange_fact(self, kind: int, body: bytes) -> int:
+        self.facts.append("exchange_fact")
+        return self.kept.exchange_fact(kind, body)
+
 
 class RecordingObserver(Observer):
     def __init__(self) -> None:
@@ -264,6 +268,10 @@ class CountingEntropy(Entropy):
     def make_nonce(self) -> str:
         self.count += 1
         return f"nonce{self.count:020d}"
+
+    def make_name(self) -> str:
+        self.count += 1
+        return f"name{self.count:018d}"
 
 
 class FakeLink(Link):

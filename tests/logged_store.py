@@ -77,6 +77,9 @@ class LoggedStore(Store):
     def queue_fact(self, kind: int, body: bytes) -> int:
         return self._store.queue_fact(kind, body)
 
+    def exchange_fact(self, kind: int, body: bytes) -> int:
+        return self._store.exchange_fact(kind, body)
+
     def durable(self) -> int:
         self.log.flush()
         return self._store.durable()

@@ -15,8 +15,10 @@ from millstream.model.outcome import Outcome
 from millstream.queues.agenda import Agenda
 from millstream.queues.catalog import Catalog
 from millstream.queues.consumer import Consumer
+from millstream.queues.death import is_cycle
 from millstream.queues.definition import make_definition
 from millstream.queues.directions import encode_user_property, read_user_properties
+from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
@@ -103,6 +105,7 @@ class FakeConsumer(Consumer):
         self.is_removed = False
         self.is_connected = True
         self.answers: Outcome | None = None  # given while the delivery is made
+        self.empty = 0  # how often it was told that there is nothing
 
     def has_credit(self) -> bool:
         return self.is_connected and self.open < self.credit
@@ -115,6 +118,9 @@ class FakeConsumer(Consumer):
         self.got.append(pending)
         if self.answers is not None:
             pending.group.settle(pending, self.answers, "")
+
+    def on_empty(self) -> None:
+        self.empty += 1
 
     def on_removed(self) -> None:
         self.is_removed = True
@@ -140,6 +146,28 @@ class FakeConsumer(Consumer):
             pending.group.settle(pending, outcome, "")
 
 
+class FakeExchanges(ExchangePort):
+    """Every exchange has one binding: what is posted to it goes to the queue of its name, or nowhere."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.posted: list[tuple[str, bytes, Message]] = []
+        self.removed: list[str] = []
+
+    def post(self, exchange: str, key: bytes, letter: Message) -> bool:
+        self.posted.append((exchange, key, letter))
+        queue = self.catalog.find(exchange)
+        if queue is None or is_cycle(queue.name, letter):
+            return False
+        if queue.find_refusal(letter) is not Reason.SUCCESS:
+            return False
+        queue.append(letter)
+        return True
+
+    def on_queue_removed(self, queue: Queue) -> None:
+        self.removed.append(queue.name)
+
+
 class QueueWorld:
     """One account's queues. `loop` is one iteration: hand out, then write what was settled."""
 
@@ -156,6 +184,8 @@ class QueueWorld:
         self.agenda = Agenda(self.store, self.segments, self.clock, self.wakeup)
         self.router = Router(1000)
         self.catalog = Catalog("default", self.router, self.agenda)
+        self.exchanges = FakeExchanges(self.catalog)
+        self.catalog.exchanges = self.exchanges
 
     @property
     def facts(self) -> FactStore:
@@ -165,10 +195,26 @@ class QueueWorld:
     def declare(self, name: str = "q", **fields: object) -> Queue:
         return self.catalog.declare(name, make_definition(dict(fields)))
 
-    def join(self, queue: Queue, group: str = "g", credit: int = 100, filter: bytes = b"") -> FakeConsumer:
+    def join(
+        self,
+        queue: Queue,
+        group: str = "g",
+        credit: int = 100,
+        filter: bytes = b"",
+        priority: int = 0,
+        hold_ms: int = 0,
+    ) -> FakeConsumer:
         consumer = FakeConsumer(group, credit)
+        consumer.priority = priority
+        consumer.hold_ms = hold_ms
         queue.get_group(group, filter).join(consumer)
         self.loop()
+        return consumer
+
+    def get(self, queue: Queue, group: str = "g") -> FakeConsumer:
+        """Ask for one record."""
+        consumer = FakeConsumer(group)
+        queue.get_group(group, b"").get(consumer)
         return consumer
 
     def leave(self, queue: Queue, consumer: Consumer, title: str = "g") -> None:

@@ -6,7 +6,6 @@ counts from the moment the message was due, so a stall of the broker is not hidd
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 from time import perf_counter_ns
@@ -25,20 +24,29 @@ from benchmarks.load.frames import (
 from benchmarks.load.frames import PacketReader as Reader
 from benchmarks.load.job import Job, Result, set_round_trips
 from benchmarks.load.link import connect_client, subscribe
-from benchmarks.load.usage import read_usage
+from benchmarks.load.usage import UsageWindow, read_usage
 
 NANOSECONDS_PER_MS: Final = 1_000_000
 READ_BYTES: Final = 64 * 1024
+STEADY_TOPIC: Final = b"bench/s"
 
 
 class Pair:
     """A publisher and a subscriber on a topic of their own, one message between them at a time."""
 
-    def __init__(self, publisher: socket.socket, subscriber: socket.socket, frame: bytes, qos: int) -> None:
+    def __init__(
+        self,
+        publisher: socket.socket,
+        subscriber: socket.socket,
+        frame: bytes,
+        qos: int,
+        expected_bytes: int,
+    ) -> None:
         self.publisher = publisher
         self.subscriber = subscriber
         self.qos = qos
         self.frame = frame
+        self.expected_bytes = expected_bytes  # of a delivery
         self.started_ns = 0
         self.delivered_bytes = 0
         self.confirm_bytes = 0
@@ -52,7 +60,7 @@ class Pair:
             raise FrameFault("the kernel took only a part of one small packet")
 
     def is_done(self) -> bool:
-        return self.delivered_bytes == len(self.frame) and self.confirm_bytes == ANSWER_LENGTH
+        return self.delivered_bytes == self.expected_bytes and self.confirm_bytes == ANSWER_LENGTH
 
 
 class Pairs:
@@ -75,18 +83,10 @@ class Pairs:
         self._load(self._job.warmup_ms)
         self._samples_ns.clear()
         trips_before = self._trips()
-        before = read_usage(self._job.broker_pids)
-        own_before = read_usage([os.getpid()])
-        started_ns = perf_counter_ns()
+        window = self._open_window()
         self._load(self._job.measure_ms)
-        result.seconds = (perf_counter_ns() - started_ns) / 1e9
         result.deliveries = self._trips() - trips_before
-        after = read_usage(self._job.broker_pids)
-        own_after = read_usage([os.getpid()])
-        result.broker_cpu_s = after.cpu_s - before.cpu_s
-        result.broker_wait_s = after.wait_s - before.wait_s
-        result.generator_cpu_s = own_after.cpu_s - own_before.cpu_s
-        result.generator_wait_s = own_after.wait_s - own_before.wait_s
+        window.close(result)
         set_round_trips(result, self._samples_ns)
         self._is_running = False
         self._load(self._job.silence_ms)
@@ -94,6 +94,9 @@ class Pairs:
         result.expected_total = self._trips() + sum([0 if pair.is_done() else 1 for pair in self._pairs])
         result.published_total = result.expected_total
         return result
+
+    def _open_window(self) -> UsageWindow:
+        return UsageWindow(self._job.broker_pids)
 
     def _connect(self) -> None:
         job = self._job
@@ -104,12 +107,14 @@ class Pairs:
             publisher = connect_client(job, f"bench-publisher-{index}")
             properties = b"\x00" if job.version == 5 else b""
             frame = encode_cycle([topic], 1, job.payload_bytes, job.qos, properties, index)
-            pair = Pair(publisher, subscriber, frame, job.qos)
-            self._pairs.append(pair)
-            self._by_subscriber[subscriber.fileno()] = pair
-            self._by_publisher[publisher.fileno()] = pair
-            self._poll.register(subscriber.fileno(), select.EPOLLIN)
-            self._poll.register(publisher.fileno(), select.EPOLLIN)
+            self._add(Pair(publisher, subscriber, frame, job.qos, len(frame)))
+
+    def _add(self, pair: Pair) -> None:
+        self._pairs.append(pair)
+        self._by_subscriber[pair.subscriber.fileno()] = pair
+        self._by_publisher[pair.publisher.fileno()] = pair
+        self._poll.register(pair.subscriber.fileno(), select.EPOLLIN)
+        self._poll.register(pair.publisher.fileno(), select.EPOLLIN)
 
     def _trips(self) -> int:
         return sum([pair.trips for pair in self._pairs])
@@ -137,11 +142,11 @@ class Pairs:
         if pair.delivered_bytes == 0 and data[0] != pair.frame[0]:
             raise FrameFault(f"an unexpected packet: {data[:16].hex(' ')}")
         pair.delivered_bytes += len(data)
-        if pair.delivered_bytes < len(pair.frame):
+        if pair.delivered_bytes < pair.expected_bytes:
             if pair.qos:
                 raise FrameFault("one small delivery came in two parts")
             return
-        if pair.delivered_bytes > len(pair.frame):
+        if pair.delivered_bytes > pair.expected_bytes:
             raise FrameFault("more than the one message in flight was delivered")
         self._samples_ns.append(perf_counter_ns() - pair.started_ns)
         pair.trips += 1
@@ -169,14 +174,11 @@ class Steady:
     def run(self) -> Result:
         job = self._job
         result = Result()
-        topic = b"bench/s"
-        subscriber = connect_client(job, "bench-subscriber-0")
-        subscribe(subscriber, job, topic)
-        publisher = connect_client(job, "bench-publisher-0")
+        publisher, subscriber = self._open()
         period_ns = 1_000_000_000 // job.rate
         skipped = job.warmup_ms * NANOSECONDS_PER_MS // period_ns
         count = skipped + job.measure_ms * NANOSECONDS_PER_MS // period_ns
-        frames = [self._encode(topic, index) for index in range(count)]
+        frames = [self._encode(index) for index in range(count)]
         samples_ns: list[int] = []
         first_ns = perf_counter_ns() + period_ns
         give_up_ns = first_ns + count * period_ns + job.silence_ms * NANOSECONDS_PER_MS
@@ -200,10 +202,17 @@ class Steady:
         set_round_trips(result, samples_ns)
         return result
 
-    def _encode(self, topic: bytes, index: int) -> bytes:
+    def _open(self) -> tuple[socket.socket, socket.socket]:
+        """Publisher and subscriber."""
+        job = self._job
+        subscriber = connect_client(job, "bench-subscriber-0")
+        subscribe(subscriber, job, STEADY_TOPIC)
+        return connect_client(job, "bench-publisher-0"), subscriber
+
+    def _encode(self, index: int) -> bytes:
         payload = encode_payload(index, self._job.payload_bytes)
         properties = b"\x00" if self._job.version == 5 else b""
-        return encode_publish(topic, payload, self._job.qos, index % 60_000 + 1, properties)
+        return encode_publish(STEADY_TOPIC, payload, self._job.qos, index % 60_000 + 1, properties)
 
     def _take(self, subscriber: socket.socket) -> list[int]:
         """The sequence numbers that have arrived, answered when they ask for it."""
@@ -216,15 +225,18 @@ class Steady:
         for packet in self._reader.feed(chunk):
             publication = decode_publication(packet, self._job.version)
             sequence = int.from_bytes(publication.payload[:SEQUENCE_LENGTH], "big")
-            if sequence != self._received:
-                raise FrameFault("a steady stream lost or swapped messages")
-            self._received += 1
+            self._note(sequence)
             sequences.append(sequence)
             if publication.qos:
                 answers += bytes([PUBACK, 2]) + publication.packet_id.to_bytes(2, "big")
         if answers:
             subscriber.send(answers)
         return sequences
+
+    def _note(self, sequence: int) -> None:
+        if sequence != self._received:
+            raise FrameFault("a steady stream lost or swapped messages")
+        self._received += 1
 
     def _drop(self, publisher: socket.socket) -> None:
         try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from time import clock_gettime, perf_counter
+from time import clock_gettime
 from typing import Final
 
 from benchmarks.load.job import Job, Result, whole
-from benchmarks.load.usage import Usage, find_family, read_text, read_usage
+from benchmarks.load.usage import UsageWindow, find_family, read_text
 
 CREDIT_DEFAULT: Final = 100
 BUSY_FIELDS: Final = (1, 2, 3, 8)  # of a line of /proc/stat: user, nice, system, steal
@@ -72,26 +72,18 @@ def find_families(pids: list[int]) -> list[int]:
     return list(found)
 
 
-class Window:
-    """From its making to `close`: the time, and the processor time of the broker and of this process.
-
-    A broker of many threads on one core waits for itself, so its waiting says nothing; what other programs used of its
-    core does, and that is what `broker_wait_s` holds here.
+class Window(UsageWindow):
+    """A broker of many threads on one core waits for itself, so its waiting says nothing; what other programs used of
+    its core does, and that is what `broker_wait_s` holds here.
     """
 
     def __init__(self, broker_pids: list[int], broker_core: int) -> None:
-        self._pids = broker_pids
         self._core = broker_core
-        self._broker_s = read_family_cpu_s(broker_pids)
-        self._own: Usage = read_usage([os.getpid()])
+        self._family_s = read_family_cpu_s(broker_pids)
         self._core_s = read_core_s(broker_core)
-        self.started = perf_counter()
+        super().__init__(broker_pids)
 
-    def close(self, result: Result) -> None:
-        result.seconds = perf_counter() - self.started
-        own = read_usage([os.getpid()])
-        result.broker_cpu_s = read_family_cpu_s(self._pids) - self._broker_s
+    def _close_broker(self, result: Result) -> None:
+        result.broker_cpu_s = read_family_cpu_s(self._broker_pids) - self._family_s
         foreign_s = read_core_s(self._core) - self._core_s - result.broker_cpu_s
         result.broker_wait_s = max(foreign_s, 0.0)
-        result.generator_cpu_s = own.cpu_s - self._own.cpu_s
-        result.generator_wait_s = own.wait_s - self._own.wait_s

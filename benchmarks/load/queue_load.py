@@ -45,7 +45,7 @@ CLOCK_EVERY: Final = 8
 NO_LIMIT: Final = 1 << 60
 FILL_PUBLISHERS: Final = 10
 FILL_WINDOW: Final = 256
-AHEAD_WINDOWS: Final = 4  # an online session's publishers may be so many windows ahead of its deliveries
+AHEAD_WINDOWS: Final = 4  # publishers may be so many windows ahead of the deliveries
 CONSUME_S_MAX: Final = 20.0  # a slower broker is measured as far as it came
 FIRST_DELIVERY_S_MAX: Final = 120.0
 
@@ -129,20 +129,27 @@ class QueueLoad:
         result.findings["fill_cpu_us"] = filled.broker_cpu_s * 1e6 / filled.deliveries
         return result
 
-    def serve_session(self) -> Result:
-        """Deliveries per second to a persistent session whose client is there, each one stored on its way."""
+    def serve(self) -> Result:
+        """Deliveries per second, each one stored and confirmed on its way: out of a queue, or to a persistent session."""
         job = self._job
-        connection = connect_session(job.host, job.port)
-        self._add(MqttConsumer(connection, self._ledger, SESSION_TOPIC, job.payload_bytes))
+        if job.has_session:
+            connection = connect_session(job.host, job.port)
+            self._add(MqttConsumer(connection, self._ledger, SESSION_TOPIC, job.payload_bytes))
+        else:
+            self._prepare()
+            self._open_consumers()
         self._open_publishers(job.publishers, job.window)
         ahead = AHEAD_WINDOWS * job.window * job.publishers
         self._load(job.warmup_ms / 1000, ahead)
         result = Result()
         before = self._ledger.delivered
+        self._is_timed = job.window == 1
         window = Window(job.broker_pids, job.broker_core)
         self._load(job.measure_ms / 1000, ahead)
         result.deliveries = self._ledger.delivered - before
         window.close(result)
+        self._is_timed = False
+        set_round_trips(result, self._samples_ns)
         self._drain()
         self._receive(self._next, perf_counter() + CONSUME_S_MAX)
         result.published_total = self._next

@@ -8,6 +8,8 @@ import os
 import sys
 
 from benchmarks.load import queue_load
+from benchmarks.load.amqp_flow import AmqpFlow
+from benchmarks.load.amqp_pairs import AmqpPairs, AmqpSteady
 from benchmarks.load.disk_floor import measure_floors
 from benchmarks.load.frames import FrameFault
 from benchmarks.load.job import Result
@@ -18,13 +20,19 @@ from benchmarks.load.queue_load import QueueLoad
 def run_job(job: QueueJob) -> Result:
     if job.kind == "floor":
         return measure_floors(job)
+    if job.kind == "amqp-flow":
+        return AmqpFlow(job).run()
+    if job.kind == "amqp-pairs":
+        return AmqpPairs(job).run()
+    if job.kind == "amqp-steady":
+        return AmqpSteady(job).run()
     load = QueueLoad(job)
     if job.kind == "publish":
         return load.publish()
     if job.kind == "consume":
         return load.consume()
-    if job.kind == "session":
-        return load.serve_session()
+    if job.kind in ("session", "serve"):
+        return load.serve()
     if job.kind == "fill":
         return load.fill()
     if job.kind == "first":

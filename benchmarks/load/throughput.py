@@ -10,7 +10,6 @@ Invariants
 
 from __future__ import annotations
 
-import os
 import select
 from time import perf_counter, sleep
 from typing import Final
@@ -24,7 +23,7 @@ from benchmarks.load.frames import (
 from benchmarks.load.job import Job, Result
 from benchmarks.load.link import connect_client, subscribe
 from benchmarks.load.peers import READ_BYTES, Publisher, Shape, Subscriber
-from benchmarks.load.usage import read_usage
+from benchmarks.load.usage import UsageWindow
 
 AHEAD_BYTES: Final = 4 * 1024 * 1024  # QoS 0: deliveries a publisher may be ahead, in bytes,
 AHEAD_BYTES_PER_SUBSCRIBER: Final = 256 * 1024  # plus this for each subscriber
@@ -76,25 +75,24 @@ class Throughput:
         result.proven_messages = self._prove()
         self._set_thorough(False)
         self._load(self._job.warmup_ms / 1000)
-        before = read_usage(self._job.broker_pids)
-        own_before = read_usage([os.getpid()])
         delivered_before = self._delivered
-        started = perf_counter()
+        window = self._open_window()
         self._load(self._job.measure_ms / 1000)
-        result.seconds = perf_counter() - started
         result.deliveries = self._delivered - delivered_before
-        after = read_usage(self._job.broker_pids)
-        own_after = read_usage([os.getpid()])
-        result.broker_cpu_s = after.cpu_s - before.cpu_s
-        result.broker_wait_s = after.wait_s - before.wait_s
-        result.generator_cpu_s = own_after.cpu_s - own_before.cpu_s
-        result.generator_wait_s = own_after.wait_s - own_before.wait_s
+        window.close(result)
         self._set_thorough(True)
         self._drain()
         result.published_total = self._sent()
-        result.expected_total = self._sent() * len(self._subscribers)
+        result.expected_total = self._sent() * self._copies()
         result.delivered_total = self._delivered
         return result
+
+    def _open_window(self) -> UsageWindow:
+        return UsageWindow(self._job.broker_pids)
+
+    def _copies(self) -> int:
+        """Deliveries per message."""
+        return len(self._subscribers)
 
     def _connect(self) -> None:
         job = self._job
@@ -143,12 +141,16 @@ class Throughput:
                 publisher.send_until(count)
                 self._turn(0.001)
         self._drain()
+        self._check_proof(count)
+        return count * job.publishers
+
+    def _check_proof(self, count: int) -> None:
+        job = self._job
         proof = Proof(self._topics, job.qos, job.version, job.publishers, count)
         for subscriber in self._subscribers:
             if subscriber.captured is not None:
                 proof.check(bytes(subscriber.captured))
             subscriber.captured = None
-        return count * job.publishers
 
     def _set_thorough(self, is_thorough: bool) -> None:
         for subscriber in self._subscribers:
@@ -170,7 +172,7 @@ class Throughput:
 
     def _set_rest(self, ready: int, arrived: int) -> None:
         """Rest longer while little arrives per socket and the broker still has much to deliver; else less."""
-        waiting = self._sent() * len(self._subscribers) - self._delivered
+        waiting = self._sent() * self._copies() - self._delivered
         if ready > 0 and arrived < ready * BATCH and arrived * BATCH < waiting:
             self._rest_us = min(REST_US_MAX[self._job.qos], max(REST_US_MIN, self._rest_us * 2))
         else:
@@ -179,7 +181,7 @@ class Throughput:
     def _publish(self) -> bool:
         """Let every publisher send what its window allows; true when one could send more at once."""
         job = self._job
-        room = self._ahead - (self._sent() - self._delivered // len(self._subscribers))
+        room = self._ahead - (self._sent() - self._delivered // self._copies())
         share = room // len(self._publishers)
         if share < self._ahead // len(self._publishers) // 4:
             return self._flush_releases()
@@ -246,11 +248,11 @@ class Throughput:
 
     def _is_settled(self) -> bool:
         sent = self._sent()
-        if self._delivered < sent * len(self._subscribers):
+        if self._delivered < sent * self._copies():
             return False
         if self._job.qos == 0:
             return not any(publisher.has_unsent() for publisher in self._publishers)
-        if self._job.qos == 2 and self._completed() < sent * len(self._subscribers):
+        if self._job.qos == 2 and self._completed() < sent * self._copies():
             return False
         return self._settled() >= sent
 

@@ -7,7 +7,10 @@ machine that is busy.
 from __future__ import annotations
 
 import os
+from time import perf_counter
 from typing import Final
+
+from benchmarks.load.job import Result
 
 NANOSECONDS: Final = 1_000_000_000
 
@@ -37,6 +40,28 @@ def read_usage(pids: list[int]) -> Usage:
                 cpu_ns += int(fields[0])
                 wait_ns += int(fields[1])
     return Usage(cpu_ns / NANOSECONDS, wait_ns / NANOSECONDS)
+
+
+class UsageWindow:
+    """From its making to `close`: the time, and the processor time of the broker and of this process."""
+
+    def __init__(self, broker_pids: list[int]) -> None:
+        self._broker_pids = broker_pids
+        self._broker = read_usage(broker_pids)
+        self._own = read_usage([os.getpid()])
+        self.started = perf_counter()
+
+    def close(self, result: Result) -> None:
+        result.seconds = perf_counter() - self.started
+        own = read_usage([os.getpid()])
+        self._close_broker(result)
+        result.generator_cpu_s = own.cpu_s - self._own.cpu_s
+        result.generator_wait_s = own.wait_s - self._own.wait_s
+
+    def _close_broker(self, result: Result) -> None:
+        after = read_usage(self._broker_pids)
+        result.broker_cpu_s = after.cpu_s - self._broker.cpu_s
+        result.broker_wait_s = after.wait_s - self._broker.wait_s
 
 
 def read_rss_bytes(pids: list[int]) -> int:

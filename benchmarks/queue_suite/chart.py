@@ -11,6 +11,7 @@ from benchmarks.queue_suite.scenarios import RATES, QueueScenario
 from benchmarks.suite.chart import GROUP_WIDTH, cpu_of, describe_cpu, rate_of, set_decades
 from benchmarks.suite.report import short
 from benchmarks.suite.results import Figure, Summary
+from benchmarks.suite.scenarios import Scenario
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,9 +28,13 @@ COLOURS = {
 def draw_chart(
     scenarios: Sequence[QueueScenario], summary: Summary, names: Sequence[str], path: Path
 ) -> bool:
+    labels = {name: f"{KINDS[name].title} ({KINDS[name].mark})" for name in names}
+    return draw_rates([scenario for scenario in scenarios if scenario.kind in RATES], summary, labels, path)
+
+
+def draw_rates(drawn: Sequence[Scenario], summary: Summary, labels: dict[str, str], path: Path) -> bool:
     """False when there is nothing to draw, or nothing to draw with."""
-    drawn = [scenario for scenario in scenarios if scenario.kind in RATES]
-    if not drawn or not names:
+    if not drawn or not labels:
         return False
     try:
         import matplotlib
@@ -41,14 +46,14 @@ def draw_chart(
     figure, (rates, costs) = pyplot.subplots(
         1, 2, figsize=(14, 1.6 + 0.8 * len(drawn)), sharey=True, layout="constrained"
     )
-    draw_bars(rates, drawn, summary, names, rate_of, describe_rate)
-    draw_bars(costs, drawn, summary, names, cpu_of, describe_cpu)
+    draw_bars(rates, drawn, summary, labels, rate_of, describe_rate)
+    draw_bars(costs, drawn, summary, labels, cpu_of, describe_cpu)
     rates.set_title("Messages per second (longer is better)", loc="left", fontsize=11)
     costs.set_title("Broker CPU per message, microseconds (shorter is better)", loc="left", fontsize=11)
     rates.set_yticks(range(len(drawn)), [scenario.title for scenario in drawn], fontsize=9)
     rates.invert_yaxis()
-    handles, labels = rates.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=len(names), frameon=False)
+    handles, shown = rates.get_legend_handles_labels()
+    figure.legend(handles, shown, loc="outside lower left", ncols=len(labels), frameon=False)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     return True
@@ -56,15 +61,15 @@ def draw_chart(
 
 def draw_bars(
     axes: Axes,
-    scenarios: Sequence[QueueScenario],
+    scenarios: Sequence[Scenario],
     summary: Summary,
-    names: Sequence[str],
+    labels: dict[str, str],
     measure: Callable[[Figure], float],
     describe: Callable[[Figure], str],
 ) -> None:
-    height = GROUP_WIDTH / len(names)
-    for place, name in enumerate(names):
-        offset = (place - (len(names) - 1) / 2) * height
+    height = GROUP_WIDTH / len(labels)
+    for place, name in enumerate(labels):
+        offset = (place - (len(labels) - 1) / 2) * height
         found = [
             (row, figure)
             for row, scenario in enumerate(scenarios)
@@ -75,7 +80,7 @@ def draw_bars(
             [measure(figure) for _, figure in found],
             height * 0.92,
             color=COLOURS[name],
-            label=f"{KINDS[name].title} ({KINDS[name].mark})",
+            label=labels[name],
         )
         axes.bar_label(bars, [describe(figure) for _, figure in found], padding=2, fontsize=7)
     axes.set_xscale("log")

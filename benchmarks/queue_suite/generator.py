@@ -25,10 +25,14 @@ from benchmarks.suite.generator import (
 )
 
 COMPILED = (
+    "amqp_flow",
+    "amqp_frames",
+    "amqp_pairs",
     "disk_floor",
     "frames",
     "job",
     "link",
+    "pairs",
     "peers",
     "queue_amqp",
     "queue_job",
@@ -36,6 +40,7 @@ COMPILED = (
     "queue_mqtt",
     "queue_nats",
     "queue_parties",
+    "throughput",
     "usage",
 )
 

@@ -47,6 +47,7 @@ mqtt {{ host: 127.0.0.1, port: {port}, max_ack_pending: 1024 }}
 MILLSTREAM_CONFIG = """\
 mqtt: {{host: 127.0.0.1, port: 0}}
 websocket: {{host: 127.0.0.1, port: 0}}
+amqp: {{port: 0}}
 auth: {{allow_anonymous: true, acl_file: "{folder}/acl.yaml"}}
 """
 

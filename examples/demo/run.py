@@ -118,6 +118,7 @@ def started_broker(folder: Path) -> Iterator[dict[str, int]]:
     for setting in (
         "mqtt.port=0",
         "websocket.enabled=false",
+        "amqp.enabled=false",
         "reader.enabled=true",
         "reader.port=0",
         f"data_dir={folder / 'data'}",

@@ -98,6 +98,10 @@ class JournalStore(Store):
         self._position += 1
         return self._position
 
+    def exchange_fact(self, kind: int, body: bytes) -> int:
+        self._position += 1
+        return self._position
+
     def session_saved(self, key: SessionKey, principal: str, expiry_s: int, expires_ns: int) -> None:
         self._position += 1
         stored = self._sessions.setdefault(key.pair(), StoredSession(key, "", 0, 0))

@@ -116,7 +116,12 @@ BAD_FILES: list[tuple[str, str, int | None, list[str]]] = [
         ["websocket.host", "auth.allow_anonymous"],
     ),
     ("one port twice", "mqtt:\n  port: 8083\n", None, ["127.0.0.1:8083", "mqtt.port"]),
-    ("nothing to open", "mqtt:\n  enabled: no\nwebsocket:\n  enabled: no\n", 2, ["no listener"]),
+    (
+        "nothing to open",
+        "mqtt:\n  enabled: no\nwebsocket:\n  enabled: no\namqp:\n  enabled: no\n",
+        2,
+        ["no listener"],
+    ),
     ("unknown account", "auth:\n  anonymous_account: plant\n", 2, ["auth.anonymous_account", "plant"]),
     ("account name", "accounts:\n  a.b: {}\n", 2, ["accounts.a.b", "letters"]),
     ("marks out of order", "session:\n  send_queue_low_bytes: 2 MiB\n", 2, ["session.send_queue_high_bytes"]),

@@ -79,6 +79,7 @@ def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         "mqtt.tls.port=0",
         "mqtt.enabled=false",
         "websocket.enabled=false",
+        "amqp.enabled=false",
         "auth.certificates_as_users=true",
         f"auth.acl_file={acl}",
     )

@@ -308,7 +308,7 @@ def test_a_full_queue_refuses_in_words(operator: Operator) -> None:
         (("show", "absent"), 4, "There is no queue 'absent'."),
         (("move", "absent", "absent"), 4, "There is no queue 'absent'."),
         (("list", "--account", "absent"), 4, "There is no account 'absent'"),
-        (("create", "a/b"), 4, "must not contain"),
+        (("create", "a\nb"), 4, "must not contain"),
         (("create", "x", "colour=red"), 2, "A queue has no setting colour"),
         (("create", "x", "length_max=many"), 2, "length_max=many: must be a whole number."),
         (("create", "x", "length_max"), 2, "write SETTING=VALUE"),

@@ -50,7 +50,7 @@ RUNNABLE = (
 )
 MIGRATION = "docs/migrate-from-mosquitto.md"
 PAGES = (*RUNNABLE, MIGRATION, "ARCHITECTURE.md")
-WELL_KNOWN_PORTS = ("1883", "8883", "8083", "8084")
+WELL_KNOWN_PORTS = ("1883", "8883", "8083", "8084", "5672", "5671")
 TIMEOUT_S = 60.0
 PUBLISHES_MAX = 20  # a `sub` says nothing when it is ready: publishing is repeated until it shows the message
 
@@ -239,8 +239,9 @@ class Terminals:
 
     def _command_text(self) -> str:
         """`millstream` as it is, but on our ports where the page relies on a default."""
-        mqtt, mqtts, ws, wss = (self.ports[port] for port in WELL_KNOWN_PORTS)
+        mqtt, mqtts, ws, wss, amqp, amqps = (self.ports[port] for port in WELL_KNOWN_PORTS)
         ports = f"--set mqtt.port={mqtt} --set mqtt.tls.port={mqtts} --set websocket.port={ws} --set websocket.tls.port={wss}"
+        ports += f" --set amqp.port={amqp} --set amqp.tls.port={amqps}"
         python = f'exec "{sys.executable}" -m millstream'
         return (
             "#!/bin/bash\n"

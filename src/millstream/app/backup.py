@@ -76,6 +76,8 @@ def count_state(state: StoredState) -> dict[str, int]:
         "retained": len(state.retained),
         "queues": len(state.queues),
         "records": sum(queue.next - queue.low_mark() for queue in state.queues),
+        "exchanges": len(state.exchanges),
+        "bindings": len(state.bindings),
     }
 
 

@@ -8,13 +8,16 @@ from typing import Final
 import structlog
 
 from millstream.app.control_consume import ConsumeOperations
+from millstream.app.control_definitions import make_definition_operations
 from millstream.app.control_desk import Desk
+from millstream.app.control_exchanges import make_exchange_operations
 from millstream.app.control_queues import QueueOperations
 from millstream.app.control_records import RecordOperations
 from millstream.app.control_stages import make_stage_operations
 from millstream.app.control_streams import Decide, Seal, StreamOperations
 from millstream.app.stage_commits import StageCommits
 from millstream.broker.broker import Broker
+from millstream.protocols.amqp091.policies import Policies
 from millstream.runtime.control import ControlFault, ControlServer, Operation
 
 LINE_OVERHEAD: Final = 1024 * 1024  # beside the largest payload in base64
@@ -31,8 +34,9 @@ class Control:
         seal: Seal | None,
         decide: Decide,
         seal_interval_s: float,
+        policies: Policies,
     ) -> None:
-        self._desk = Desk(broker)
+        self._desk = Desk(broker, policies)
         line_bytes_max = broker.limits.message_size_max * 4 // 3 + LINE_OVERHEAD
         self._server = ControlServer(
             folder,
@@ -94,4 +98,6 @@ def make_operations(desk: Desk) -> dict[str, Operation]:
         "queue.move": records.move,
         "queue.take": consuming.take,
         "queue.settle": consuming.settle,
+        **make_exchange_operations(desk),
+        **make_definition_operations(desk),
     }

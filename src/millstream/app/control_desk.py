@@ -13,6 +13,7 @@ from typing import Final
 from millstream.broker.account import Account
 from millstream.broker.broker import DEFAULT_ACCOUNT, Broker
 from millstream.model.errors import Reason, Unavailable
+from millstream.protocols.amqp091.policies import Policies
 from millstream.queues.queue import Queue
 from millstream.runtime.control import ControlRefusal, Fields
 
@@ -23,8 +24,9 @@ NO_STORAGE: Final = (
 
 
 class Desk:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, policies: Policies | None = None) -> None:
         self.broker = broker
+        self.policies = policies or Policies([])  # for what is declared here as by an AMQP client
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._durable = int(broker.store.durable())
 

@@ -60,7 +60,7 @@ class QueueOperations:
         """A page in order of names: those after `after`."""
         self._desk.begin()
         queues = self._desk.get_account(fields).queues.catalog.queues
-        names, is_more = _page(queues, fields)
+        names, is_more = page_of(queues, fields)
         return {"queues": [summary(queues[name]) for name in names], "more": is_more}
 
     async def show(self, fields: Fields, conversation: Conversation) -> object:
@@ -70,7 +70,7 @@ class QueueOperations:
     async def groups(self, fields: Fields, conversation: Conversation) -> object:
         self._desk.begin()
         queue = self._desk.get_queue(fields)
-        titles, is_more = _page(queue.groups, fields)
+        titles, is_more = page_of(queue.groups, fields)
         return {"groups": [view_group(queue.groups[title]) for title in titles], "more": is_more}
 
     # ----------------------------------------------------------------- change
@@ -270,7 +270,7 @@ def _read_string(value: object) -> bytes:
     return text
 
 
-def _page(names: Iterable[str], fields: Fields) -> tuple[list[str], bool]:
+def page_of(names: Iterable[str], fields: Fields) -> tuple[list[str], bool]:
     """(names of this page, whether there are more): bounded, however many there are."""
     after = read_text(fields, "after", "")
     limit = read_whole(fields, "limit", PAGE_MAX, 1, PAGE_MAX)
@@ -301,7 +301,8 @@ def details(queue: Queue) -> dict[str, object]:
         "account": queue.catalog.account,
         "first_offset": int(queue.low_mark()),
         "next_offset": int(queue.next),
-        "dead_letters": dead_letter_name(queue.name, queue.definition) or None,
+        "ready": int(queue.ready()),
+        "dead_letters": _dead_letters(queue),
         "definition": queue.definition.to_fields(),
         "since_start": {
             "appended": int(counters.appended),
@@ -313,6 +314,14 @@ def details(queue: Queue) -> dict[str, object]:
             "timed_out": int(counters.timed_out),
         },
     }
+
+
+def _dead_letters(queue: Queue) -> str | None:
+    """Where they go, in words."""
+    exchange = queue.definition.dead_letter_exchange
+    if exchange is not None:
+        return f"exchange {exchange!r}"
+    return dead_letter_name(queue.name, queue.definition) or None
 
 
 def view_group(group: Group) -> dict[str, object]:

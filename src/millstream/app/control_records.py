@@ -12,15 +12,25 @@ from datetime import UTC, datetime
 from typing import Final
 
 from millstream.app.control_desk import Desk, read_whole
+from millstream.model.carried import (
+    AMQP_091,
+    address_end,
+    canonical_part,
+    carried_end,
+    carried_part,
+    find_address,
+    has_carried,
+    with_address,
+)
 from millstream.model.errors import Reason
 from millstream.model.message import Message
+from millstream.protocols.amqp091.plain import plain_properties
 from millstream.protocols.mqtt.mapping import encode_block
 from millstream.protocols.mqtt.wire.kinds import PUBLISH
 from millstream.protocols.mqtt.wire.primitives import encode_varint
 from millstream.protocols.mqtt.wire.properties import Properties, decode_properties
-from millstream.queues.definition import DEAD_LETTER_PREFIX
 from millstream.queues.directions import DELAY, PRODUCER, SEQUENCE
-from millstream.queues.names import split_queue_topic
+from millstream.queues.names import queue_prefix, split_queue_topic
 from millstream.queues.queue import Queue
 from millstream.runtime.control import ControlRefusal, Conversation, Fields
 from millstream.storage.queue_facts import decode_record, decode_record_message, record_place
@@ -61,7 +71,7 @@ class RecordWalk:
         stop = min(self.end, self.offset + SLICE)
         size = 0
         while self.offset < stop and size < SLICE_BYTES:
-            body = tail.get(self.offset)
+            body = queue.find_record(self.offset)
             if body:
                 found.append((self.offset, body))
                 size += len(body)
@@ -109,8 +119,24 @@ def view_message(queue: Queue, offset: int, time_wall_ns: int, message: Message)
     }
     if properties.content_type is not None:
         view["content_type"] = properties.content_type.decode(errors="replace")
+    if has_carried(message.properties):
+        view.update(view_amqp(message))
     if message.expires_ns:
         view["expires"] = iso_time(int(message.expires_ns + queue.clock.wall_offset_ns))
+    return view
+
+
+def view_amqp(message: Message) -> dict[str, object]:
+    """What its AMQP publisher said, and where it was published to last."""
+    carried = carried_part(message.properties)
+    address = find_address(message.properties)
+    assert address is not None
+    view: dict[str, object] = {
+        "exchange": address[0].decode(errors="replace"),
+        "routing_key": address[1].decode(errors="replace"),
+    }
+    if carried[0] == AMQP_091:
+        view["amqp_properties"] = plain_properties(carried[address_end(carried) :])
     return view
 
 
@@ -126,6 +152,7 @@ def text_of(payload: bytes) -> str | None:
 
 
 def decode_block(block: bytes) -> Properties:
+    block = canonical_part(block)
     if not block:
         return Properties()
     data = encode_varint(len(block)) + block
@@ -133,7 +160,7 @@ def decode_block(block: bytes) -> Properties:
 
 
 def queue_topic(name: str, key: bytes) -> bytes:
-    head = name.encode() if name.startswith(DEAD_LETTER_PREFIX) else b"$queue/" + name.encode()
+    head = queue_prefix(name)
     return head + b"/" + key if key else head
 
 
@@ -147,7 +174,9 @@ def make_moved(message: Message, target: str) -> Message:
     ]
     place = split_queue_topic(message.topic)
     topic = message.topic if place is None else queue_topic(target, place[1])
-    block = encode_block(properties)
+    block = message.properties[: carried_end(message.properties)] + encode_block(properties)
+    if place is not None and has_carried(block):
+        block = with_address(block, b"", target.encode())
     return Message(
         topic, message.payload, message.guarantee, False, block, message.expires_ns, message.publisher
     )

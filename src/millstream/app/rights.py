@@ -18,6 +18,7 @@ from millstream.config.contents import make_token_verifier, read_acl, read_users
 from millstream.config.faults import ConfigFault
 from millstream.config.listeners import is_anonymous_allowed
 from millstream.config.schema import Config
+from millstream.protocols.amqp091.context import AmqpContext
 from millstream.runtime.watch import FileWatch
 from millstream.security.acl import Authorizer
 from millstream.security.authentication import Authenticator
@@ -67,7 +68,7 @@ class Rights:
         self.scram_key = find_scram_key(config.data_dir, users)
         self.authorizer = Authorizer(None if auth.acl_file is None else read_acl(auth.acl_file))
 
-    def refresh(self, broker: Broker) -> None:
+    def refresh(self, broker: Broker, amqp: AmqpContext | None = None) -> None:
         """Called about once a second."""
         users = self._user_watch
         acl = self._acl_watch
@@ -84,11 +85,15 @@ class Rights:
                 self.authorizer.replace(read_acl(acl.path))
                 for account in broker.accounts.values():
                     account.on_rights_changed()
+                if amqp is not None:
+                    amqp.on_rights_changed()
                 self._log.info("rules_reloaded", file=str(acl.path))
             except ConfigFault as fault:
                 self._log.error("rules_not_reloaded", file=str(acl.path), reason=str(fault))
         if recheck:
             self._end_invalid(broker)
+            if amqp is not None:
+                amqp.end_invalid(int(time.time()))
 
     def _end_invalid(self, broker: Broker) -> None:
         now_s = int(time.time())

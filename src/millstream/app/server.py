@@ -23,16 +23,19 @@ from millstream.broker.line import Ending
 from millstream.broker.system_topics import SystemTopics
 from millstream.build_kind import is_compiled
 from millstream.config.limits import to_limits
-from millstream.config.listeners import Listener, listeners_of
+from millstream.config.listeners import Listener, is_anonymous_allowed, listeners_of
+from millstream.config.policies import to_policies
 from millstream.config.schema import Config
 from millstream.model.errors import Refused
 from millstream.model.outbox import OutboxPool
+from millstream.protocols.amqp091.context import AmqpContext
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.queues.definition import make_definition
+from millstream.runtime.amqp_reception import AmqpReception
 from millstream.runtime.deadlines import Deadlines
 from millstream.runtime.entropy import SystemEntropy
 from millstream.runtime.failpoints import find_failpoints
-from millstream.runtime.gate import Gate
+from millstream.runtime.gate import Gate, Reception
 from millstream.runtime.listeners import ListenFault, address_of, listen, make_tls_context
 from millstream.runtime.log_observer import LogObserver
 from millstream.runtime.logs import configure_logs
@@ -93,6 +96,7 @@ class Millstream:
         self._ticker: asyncio.Task[None] | None = None
         self._verifier: Verifier | None = None
         self._gate: Gate | None = None
+        self._amqp: AmqpContext | None = None
         self._deadlines = Deadlines()
         self._system_topics: SystemTopics | None = None
 
@@ -117,20 +121,15 @@ class Millstream:
         pool = OutboxPool(wakeup)
         wakeup.start(pool, self._after_flush)
         self._verifier = Verifier(self._rights.authenticator, loop)
-        context = MqttContext(
-            broker,
-            self._rights.authenticator,
-            pool,
-            LogObserver(),
-            SystemEntropy(),
-            self._rights.scram_key,
-            self.config.mqtt.server_reference or "",
-        )
-        self._gate = Gate(context, self._deadlines, self._verifier, broker.limits, wakeup.clock)
+        self._gate = self._make_gate(pool, self._verifier)
         now_ns = time.monotonic_ns()
         broker.clock.wall_s = int(time.time())
         broker.restore(now_ns)
         self._declare_queues()
+        if self._amqp is not None:
+            for account in broker.accounts.values():
+                configured = list(self.config.queues) if account.name == DEFAULT_ACCOUNT else []
+                self._amqp.policies.apply_to_all(account, configured)
         if self._durable is not None:
             self._durable.start()
         self._stages.start()
@@ -148,13 +147,46 @@ class Millstream:
             raise
         self._ticker = loop.create_task(self._tick())
 
+    def _make_gate(self, pool: OutboxPool, verifier: Verifier) -> Gate:
+        """With what the endpoints of each protocol share."""
+        rights = self._rights
+        observer = LogObserver()
+        entropy = SystemEntropy()
+        mqtt = MqttContext(
+            self.broker,
+            rights.authenticator,
+            pool,
+            observer,
+            entropy,
+            rights.scram_key,
+            self.config.mqtt.server_reference or "",
+        )
+        self._amqp = AmqpContext(
+            self.broker,
+            rights.authenticator,
+            pool,
+            observer,
+            entropy,
+            rights.scram_key,
+            is_anonymous_allowed(self.config),
+            self.config.auth.certificates_as_users,
+            to_policies(self.config),
+        )
+        return Gate(mqtt, self._deadlines, verifier, self.broker.limits, self._wakeup.clock)
+
     async def _start_control(self, verifier: Verifier) -> None:
         if not self._has_control:
             return
         seal = None if self._durable is None else self._durable.seal
         interval_s = self.config.reader.seal_interval_ms / 1000
         self._control = Control(
-            self.broker, self.config.data_dir, self._stages, seal, verifier.wait_decision, interval_s
+            self.broker,
+            self.config.data_dir,
+            self._stages,
+            seal,
+            verifier.wait_decision,
+            interval_s,
+            to_policies(self.config),
         )
         await self._control.start()
         if self.config.reader.enabled:
@@ -200,7 +232,11 @@ class Millstream:
         if listener.section == "websocket":
             websocket = self.config.websocket
             options = WebSocketOptions(websocket.path, tuple(websocket.allowed_origins))
-        return await listen(gate, listener.name, listener.host, listener.port, options, context)
+        reception: Reception = gate.mqtt
+        if listener.section == "amqp":
+            assert self._amqp is not None
+            reception = AmqpReception(self._amqp)
+        return await listen(gate, reception, listener.name, listener.host, listener.port, options, context)
 
     async def stop(self) -> None:
         """Stop accepting, tell every client, let what was sent leave, then close."""
@@ -225,6 +261,8 @@ class Millstream:
         ]
         for line in lines:
             line.end(Ending.SHUTTING_DOWN)
+        if self._amqp is not None:
+            self._amqp.end_all(Ending.SHUTTING_DOWN)
         if self._gate is not None:
             for stranger in list(self._gate.strange):
                 stranger.close()
@@ -255,7 +293,9 @@ class Millstream:
                 if self._system_topics is not None:
                     self._system_topics.on_tick(now_ns)
                 if count % REFRESH_EVERY == 0:
-                    self._rights.refresh(self.broker)
+                    self._rights.refresh(self.broker, self._amqp)
+                    if self._amqp is not None:
+                        self._amqp.on_tick(now_ns)
             except Exception:
                 log.exception("tick_failed")
 

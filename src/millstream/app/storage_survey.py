@@ -113,7 +113,9 @@ def _survey_table(survey: Survey, data_dir: Path) -> tuple[dict[int, StoredQueue
         return {}, 0, 0
     if isinstance(checked, str):
         survey.table_fault = checked
-        lost = ["every fact that was folded into it: sessions, queues and their groups, retained messages"]
+        lost = [
+            "every fact that was folded into it: sessions, queues and their groups, exchanges, retained messages"
+        ]
         survey.findings.append(Finding("state", "entries", 0, f"damaged: {checked}", True, lost))
         return {}, 0, 0
     survey.table = checked

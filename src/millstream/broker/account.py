@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from millstream.broker.exchange_access import ExchangeAccess
 from millstream.broker.held import Held
 from millstream.broker.pressure import Pressure
 from millstream.broker.queue_access import QueueAccess, is_queue_topic
@@ -15,6 +16,7 @@ from millstream.model.delivery import QUEUED
 from millstream.model.limits import Limits
 from millstream.queues.agenda import Agenda
 from millstream.queues.catalog import Catalog
+from millstream.routing.exchanges import Exchanges
 from millstream.routing.retained import Retained
 from millstream.routing.router import Route, Router
 from millstream.security.acl import Authorizer
@@ -47,8 +49,14 @@ class Account:
         self.clock = clock
         self.held = held
         self.connections_max: i64 = connections_max  # 0: only the listener's bound
-        self.router = Router(limits.route_cache_max)
-        self.queues = QueueAccess(Catalog(name, self.router, agenda), limits.queue_auto_create)
+        exchanges = Exchanges()
+        self.router = Router(limits.route_cache_max, exchanges)
+        catalog = Catalog(name, self.router, agenda)
+        self.queues = QueueAccess(catalog, limits.queue_auto_create)
+        self.exchanges = ExchangeAccess(
+            name, exchanges, self.router, self.queues, store, limits.route_cache_max
+        )
+        catalog.exchanges = self.exchanges
         self.retained = Retained(limits.retained_messages_max, limits.retained_bytes_max)
         self.counters = Counters()
         self.sessions: dict[str, Session] = {}

@@ -384,6 +384,14 @@ class Broker:
             account = self.accounts.get(queue.account)
             if account is not None:
                 account.queues.catalog.restore(queue)
+        for exchange in state.exchanges:
+            account = self.accounts.get(exchange.account)
+            if account is not None:
+                account.exchanges.restore_exchange(exchange)
+        for binding in state.bindings:
+            account = self.accounts.get(binding.account)
+            if account is not None:
+                account.exchanges.restore_binding(binding)
         for stored in state.sessions:
             self._restore_session(stored, now_ns)
 

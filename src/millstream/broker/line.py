@@ -26,7 +26,10 @@ class Ending(IntEnum):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Line(Flushable):
-    """`is_lagging` is true while unsent bytes pile up, `is_blocked` once there are more than the high mark."""
+    """`is_lagging` is true while unsent bytes pile up, `is_blocked` once there are more than the high mark.
+
+    Only a line that serves a session is asked to transmit; a protocol without sessions has its own way out.
+    """
 
     def __init__(self) -> None:
         self.is_lagging = False
@@ -34,19 +37,19 @@ class Line(Flushable):
         self.handed_bytes: i64 = 0  # given to the transport so far
         self.carries_properties = True  # False: this receiver's protocol has no place for them
 
-    @abstractmethod
-    def transmit_run(self, run: Run, target: Target) -> None: ...
+    def transmit_run(self, run: Run, target: Target) -> None:
+        raise AssertionError("this line serves no session")
 
-    @abstractmethod
     def transmit_plain(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
         """Hand out at most once."""
+        raise AssertionError("this line serves no session")
 
-    @abstractmethod
     def transmit(self, delivery: Delivery, is_repeat: bool) -> bool:
         """Hand out a numbered delivery; False when this receiver can never take it."""
+        raise AssertionError("this line serves no session")
 
-    @abstractmethod
-    def transmit_release(self, packet_id: i64) -> None: ...
+    def transmit_release(self, packet_id: i64) -> None:
+        raise AssertionError("this line serves no session")
 
     @abstractmethod
     def unsent_bytes(self) -> i64: ...

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Pressure:
     def __init__(self, slow_grace_ms: i64) -> None:
         self._grace_ns: i64 = slow_grace_ms * 1_000_000
-        self.source: Session | None = None  # who publishes at the moment; None: nobody that could wait
+        self.source: object | None = None  # who publishes at the moment; None: nobody that could wait
         self.held: Session | None = None  # a full session met since the last `take_held`
         self._watched: dict[Session, Watch] = {}
 

@@ -51,9 +51,17 @@ class Publishing:
         elif not route.targets:
             account.counters.dropped_no_receiver += run.count
 
-    def publish(self, account: Account, route: Route, message: Message, publisher: Outlet | None) -> Reason:
-        """Store what is retained, hand out the rest; says whether anybody was there to receive it."""
-        if message.guarantee or message.retain or route.is_stored:
+    def publish(
+        self,
+        account: Account,
+        route: Route,
+        message: Message,
+        publisher: Outlet | None,
+        is_part: bool = False,
+    ) -> Reason:
+        """Store what is retained, hand out the rest; says whether anybody was there to receive it. A part of something
+        whole, which has begun, is stored however much waits for the disk."""
+        if (message.guarantee or message.retain or route.is_stored) and not is_part:
             refusal = account.store.refusal()
             if refusal is not SUCCESS:
                 account.counters.dropped_no_storage += 1

@@ -18,6 +18,7 @@ from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
 from millstream.model.outlet import Target
+from millstream.model.topic import has_wildcard
 from millstream.queues.catalog import Catalog
 from millstream.queues.definition import DEAD_LETTER_PREFIX, WORK, Definition, check_name
 from millstream.queues.directions import read_number, read_user_properties
@@ -36,6 +37,7 @@ OUTCOMES: Final[dict[bytes, Outcome]] = {
     b"$reject": Outcome.REJECTED,
 }
 COMMIT: Final = b"$commit"
+GROUPS_MAX: Final = 10_000  # of a queue: a work queue keeps what any of them has not settled
 
 
 def is_queue_topic(topic: bytes) -> bool:
@@ -107,12 +109,15 @@ class QueueAccess:
         place = split_queue_topic(filter)
         assert place is not None
         queue_name, pattern = place
-        if b"+" in queue_name.encode() or b"#" in queue_name.encode():
+        if has_wildcard(filter[: len(filter) - len(pattern)]):
             raise Refused(Reason.FILTER_INVALID, "the name of a queue cannot be a wildcard")
         queue = self.find_or_create(queue_name)
+        if queue.owner is not None:
+            raise Refused(Reason.LOCKED, f"the queue {queue_name!r} belongs to one connection alone")
         start: i64 = -1
         if queue.is_stream and wish.start and pattern_title(wish.group, pattern) not in queue.groups:
             start = find_start(queue, wish.start)
+        check_group(queue, pattern_title(wish.group, pattern))
         group = queue.get_group(wish.group, b"" if pattern == b"#" else pattern)
         if start >= 0:
             group.seek(start)
@@ -195,6 +200,13 @@ class QueueAccess:
 
 def pattern_title(group: str, pattern: bytes) -> str:
     return f"{group}@{pattern.decode()}" if pattern and pattern != b"#" else group
+
+
+def check_group(queue: Queue, title: str) -> None:
+    """Whether there is one, or may be one more."""
+    if title not in queue.groups and len(queue.groups) >= GROUPS_MAX:
+        text = f"the queue {queue.name!r} has {GROUPS_MAX} groups, as many as it may"
+        raise Refused(Reason.QUOTA_EXCEEDED, text)
 
 
 def has_member(group: Group, client_id: str) -> bool:

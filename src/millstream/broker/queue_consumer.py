@@ -7,9 +7,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.session import Session
+from millstream.model.carried import canonical_part
 from millstream.model.delivery import SENT, Delivery
 from millstream.model.message import Message
-from millstream.model.outcome import Outcome
 from millstream.queues.consumer import Consumer
 from millstream.queues.directions import encode_user_property
 from millstream.queues.group import Group
@@ -32,6 +32,7 @@ class SessionConsumer(Consumer):
         filter: bytes,
     ) -> None:
         super().__init__(session.key.client_id, is_explicit)
+        self.accepts_at_once = guarantee == 0  # at most once: nobody will answer
         self.session = session
         self.group = group
         self.filter = filter  # what the right to receive is asked for
@@ -62,7 +63,6 @@ class SessionConsumer(Consumer):
         message = self._describe(pending) if line.carries_properties else self._name(pending)
         if self._guarantee == 0:
             line.transmit_plain(message, False, self._identifiers)
-            self.group.settle(pending, Outcome.ACCEPTED, "")  # at most once: nobody will answer
             return
         delivery = Delivery(message, 1, False, self._identifiers, b"")
         delivery.receipt = pending
@@ -86,7 +86,7 @@ class SessionConsumer(Consumer):
         topic = queue.delivery_topic(source.topic)
         offset = str(pending.offset).encode()
         properties = (
-            source.properties
+            canonical_part(source.properties)
             + encode_user_property(b"message-id", self._prefix + offset)
             + self._constant
             + encode_user_property(b"offset", offset)

@@ -36,8 +36,8 @@ Examples:
   millstream queue create readings --kind stream --bind 'plant/+/temperature' retention_age_s=7d
 \b
 Settings: visibility_ms, max_deliveries, backoff_ms, backoff_max_ms, prefetch, message_ttl_ms, length_max, bytes_max,
-overflow (reject, drop_head, dead_letter), dead_letter, priority_max, single_active, retention_age_s, retention_bytes,
-retention_count.
+overflow (reject, drop_head, dead_letter, reject_dead_letter), bounds_ready, dead_letter, dead_letter_exchange,
+dead_letter_key, priority_max, single_active, auto_delete, expires_ms, retention_age_s, retention_bytes, retention_count.
 """
 UPDATE_EXAMPLES = """\b
 Examples:

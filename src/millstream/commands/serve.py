@@ -18,6 +18,8 @@ SCHEMES = {
     "mqtt_tls": "mqtts",
     "websocket": "ws",
     "websocket_tls": "wss",
+    "amqp": "amqp",
+    "amqp_tls": "amqps",
     "reader": "http",
     "flight": "grpc+tcp",
 }
@@ -52,7 +54,7 @@ def serve(
     SIGTERM and SIGINT stop it. SIGHUP reads the configuration again: keys that can change are applied, the log
     tells which need a restart. Users and access rules are taken up by themselves when their files change.
 
-    Without a configuration it listens on loopback only: MQTT on 1883, WebSocket on 8083.
+    Without a configuration it listens on loopback only: MQTT on 1883, WebSocket on 8083, AMQP on 5672.
     """
     overrides = [*(set_ or []), *([f"log.level={log_level}"] if log_level else [])]
     load_again = partial(load_settings, config, overrides, is_optional=config_optional)
@@ -92,7 +94,7 @@ def serve(
         raise CommandFailed(
             ExitCode.FAILED,
             f"The broker cannot start: {error.strerror or error}.",
-            "millstream serve --set mqtt.port=0 --set websocket.port=0",
+            "millstream serve --set mqtt.port=0 --set websocket.port=0 --set amqp.port=0",
         ) from error
     raise typer.Exit(code)
 

@@ -15,6 +15,8 @@ from millstream.commands import (
     bench,
     completion,
     configuration,
+    definitions,
+    exchange,
     pipeline,
     publish,
     queue,
@@ -123,5 +125,7 @@ app.add_typer(storage.app, name="storage")
 app.command("backup", epilog=backup.BACKUP_EXAMPLES)(backup.backup)
 app.command("restore", epilog=backup.RESTORE_EXAMPLES)(backup.restore)
 app.add_typer(queue.app, name="queue")
+app.add_typer(exchange.app, name="exchange")
+app.add_typer(definitions.app, name="definitions")
 app.add_typer(pipeline.app, name="pipeline")
 app.command("completion", epilog=completion.EXAMPLES)(completion.completion)

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final
 
 from millstream.config.faults import Fault, Origin, show_value
-from millstream.config.keys import ANY_NAME, ENVIRONMENT_PREFIX, NAMED, KeyPath, all_keys, nearest, to_known
+from millstream.config.keys import ANY_NAME, ENVIRONMENT_PREFIX, KeyPath, all_keys, nearest, to_known
 
 # Ours, but not settings of the broker.
 OTHER_VARIABLES: Final = frozenset(
@@ -39,8 +39,9 @@ def find_path(variable: str) -> KeyPath | None:
     """The key a variable names, None if it names none."""
     name = variable[len(ENVIRONMENT_PREFIX) :].lower()
     parts = tuple(name.split("__"))
-    if parts[0] in NAMED and len(parts) == 3:
-        return parts if any(key.path == to_known(parts) for key in all_keys()) else None
+    known = to_known(parts)
+    if known != parts:
+        return parts if any(key.path == known for key in all_keys()) else None
     paths = _paths_by_flat_name().get("_".join(parts), [])
     exact = [path for path in paths if path == parts]
     found = exact or paths

@@ -13,20 +13,27 @@ from typing import Final, Literal
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from millstream.config.amqp import AmqpPolicy
 from millstream.config.named import Account, QueueSettings
 from millstream.config.schema import Config
 from millstream.config.section import facts_of
 
 ANY_NAME: Final = "<name>"
-NAMED: Final[dict[str, type[BaseModel]]] = {"accounts": Account, "queues": QueueSettings}  # once per name
 ENVIRONMENT_PREFIX: Final = "MILLSTREAM_"
 
 KeyPath = tuple[str, ...]
 
+# sections that are there once per name
+NAMED: Final[dict[KeyPath, type[BaseModel]]] = {
+    ("accounts",): Account,
+    ("queues",): QueueSettings,
+    ("amqp", "policies"): AmqpPolicy,
+}
+
 
 @dataclass(frozen=True)
 class Key:
-    """One key of the schema. `accounts.<name>.…` and `queues.<name>.…` stand for every account and queue."""
+    """One key of the schema. `accounts.<name>.…` stands for every account, and so on."""
 
     path: KeyPath
     text: str
@@ -47,7 +54,10 @@ class Key:
 
 def to_known(path: KeyPath) -> KeyPath:
     """The path of the key in the schema: a chosen name stands for any."""
-    return (path[0], ANY_NAME, *path[2:]) if path and path[0] in NAMED and len(path) > 2 else path
+    for named in NAMED:
+        if path[: len(named)] == named and len(path) > len(named) + 1:
+            return (*named, ANY_NAME, *path[len(named) + 1 :])
+    return path
 
 
 @cache
@@ -65,14 +75,15 @@ def section_of(path: KeyPath) -> type[BaseModel] | None:
     """The section class at `path`, None if there is a plain key or nothing at all."""
     section: type[BaseModel] = Config
     for index, part in enumerate(path):
-        if path[0] in NAMED and index == 1:
-            section = NAMED[path[0]]
+        named = NAMED.get(path[:index])
+        if named is not None:
+            section = named
             continue
         field = section.model_fields.get(part)
         if field is None:
             return None
-        if path[0] in NAMED and index == 0:
-            if len(path) == 1:
+        if path[: index + 1] in NAMED:
+            if len(path) == index + 1:
                 return None
             continue
         inner = field.annotation
@@ -108,8 +119,9 @@ def _keys_of(section: type[BaseModel], path: KeyPath) -> list[Key]:
     nested: list[Key] = []
     for name, field in section.model_fields.items():
         inner = field.annotation
-        if name in NAMED and not path:
-            nested += _keys_of(NAMED[name], (name, ANY_NAME))
+        named = NAMED.get((*path, name))
+        if named is not None:
+            nested += _keys_of(named, (*path, name, ANY_NAME))
         elif isinstance(inner, type) and issubclass(inner, BaseModel):
             nested += _keys_of(inner, (*path, name))
         else:
@@ -121,8 +133,8 @@ def _sections_of(section: type[BaseModel], path: KeyPath) -> list[tuple[str, str
     texts: list[tuple[str, str]] = []
     for name, field in section.model_fields.items():
         inner = field.annotation
-        if name in NAMED and not path:
-            texts.append((f"{name}.{ANY_NAME}", field.description or ""))
+        if (*path, name) in NAMED:
+            texts.append((".".join((*path, name, ANY_NAME)), field.description or ""))
         elif isinstance(inner, type) and issubclass(inner, BaseModel):
             texts.append((".".join((*path, name)), field.description or ""))
             texts += _sections_of(inner, (*path, name))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from millstream.config.amqp import Amqp
 from millstream.config.schema import PACKET_OVERHEAD, Config
 from millstream.model.limits import Limits
 
@@ -9,7 +12,7 @@ from millstream.model.limits import Limits
 def to_limits(config: Config) -> Limits:
     mqtt, broker, session, rates = config.mqtt, config.broker, config.session, config.ratelimit
     packet_size_max = mqtt.max_packet_size
-    return Limits(
+    limits = Limits(
         message_size_max=broker.max_message_size,
         packet_size_max=broker.max_message_size + PACKET_OVERHEAD
         if packet_size_max is None
@@ -61,4 +64,17 @@ def to_limits(config: Config) -> Limits:
         message_burst=rates.message.burst,
         subscribe_rate=rates.subscribe.rate if rates.enabled else 0.0,
         subscribe_burst=rates.subscribe.burst,
+    )
+    return _with_amqp(limits, config.amqp)
+
+
+def _with_amqp(limits: Limits, amqp: Amqp) -> Limits:
+    return replace(
+        limits,
+        amqp_frame_max=amqp.frame_max,
+        amqp_channel_max=amqp.channel_max,
+        amqp_heartbeat_s=amqp.heartbeat,
+        amqp_consumer_timeout_ms=amqp.consumer_timeout,
+        amqp_body_size_max=amqp.max_message_size,
+        amqp_properties_size_max=amqp.max_properties_size,
     )

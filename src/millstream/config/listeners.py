@@ -6,12 +6,13 @@ import ipaddress
 from dataclasses import dataclass
 
 from millstream.config.keys import KeyPath
-from millstream.config.schema import Config, Tls
+from millstream.config.schema import Config
+from millstream.config.tls import Tls
 
 
 @dataclass(frozen=True)
 class Listener:
-    """One address to listen on. `name` is mqtt, mqtt_tls, websocket, websocket_tls, reader or flight."""
+    """One address to listen on. `name` is mqtt, websocket or amqp, or one of them with `_tls`, reader or flight."""
 
     name: str
     section: str
@@ -27,7 +28,7 @@ class Listener:
 
 
 def listeners_of(config: Config) -> list[Listener]:
-    mqtt, websocket = config.mqtt, config.websocket
+    mqtt, websocket, amqp = config.mqtt, config.websocket, config.amqp
     listeners: list[Listener] = []
     if mqtt.enabled:
         listeners.append(Listener("mqtt", "mqtt", mqtt.host, mqtt.port, None))
@@ -38,6 +39,10 @@ def listeners_of(config: Config) -> list[Listener]:
     if websocket.tls.is_enabled:
         tls = websocket.tls
         listeners.append(Listener("websocket_tls", "websocket", websocket.host, tls.port, tls))
+    if amqp.enabled:
+        listeners.append(Listener("amqp", "amqp", amqp.host, amqp.port, None))
+    if amqp.tls.is_enabled:
+        listeners.append(Listener("amqp_tls", "amqp", amqp.host, amqp.tls.port, amqp.tls))
     if config.reader.enabled:
         listeners.append(Listener("reader", "reader", config.reader.host, config.reader.port, None))
         if config.reader.flight_port is not None:

@@ -58,7 +58,7 @@ class _Layers:
     def _add_mapping(self, document: Document, values: Mapping[str, object], path: KeyPath) -> None:
         for name, value in values.items():
             inner = (*path, name)
-            is_section = (len(inner) == 1 and inner[0] in NAMED) or section_of(inner) is not None
+            is_section = inner in NAMED or section_of(inner) is not None
             if is_section and (value is None or isinstance(value, dict)):
                 self.section_at(inner)  # `mqtt:` with nothing below it is an empty section
                 self._add_mapping(document, value or {}, inner)
@@ -159,7 +159,7 @@ def _add_override(layers: _Layers, override: str) -> None:
         )
     elif _find_key(path) is not None and ANY_NAME not in path:
         layers.put(path, _from_text(path, text), origin)
-    elif section_of(path) is not None or (len(path) == 1 and path[0] in NAMED):
+    elif section_of(path) is not None or path in NAMED:
         layers.faults.append(Fault(origin, name, None, "is a section; name one of the keys in it"))
     else:
         suggestion = nearest_key(path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from millstream.config.section import Section, setting
 from millstream.config.values import (
     Milliseconds,
+    OptionalSwitch,
+    OptionalText,
     QueueKind,
     QueueOverflow,
     Seconds,
@@ -74,10 +76,23 @@ class QueueSettings(Section):
     )
     overflow: QueueOverflow = setting(
         "reject",
-        "When it is full: `reject` the new one, `drop_head` the oldest, or make the oldest a `dead_letter`.",
+        "When it is full: `reject` the new one, `drop_head` the oldest, make the oldest a `dead_letter`, or "
+        "`reject_dead_letter`: reject the new one and make it a dead letter. With `dead_letter_exchange` what `drop_head` "
+        "drops goes there.",
+    )
+    bounds_ready: Switch = setting(
+        False,
+        "`length_max` and `bytes_max` count only what waits, not what consumers have, and only payloads.",
     )
     dead_letter: Text = setting(
         "", "The queue for dead letters; empty for `$dlq/<name>`, `off` to drop them (counted)."
+    )
+    dead_letter_exchange: OptionalText = setting(
+        None,
+        "The exchange dead letters are published to, before `dead_letter`; the empty name is the default one.",
+    )
+    dead_letter_key: OptionalText = setting(
+        None, "The routing key of such dead letters; null keeps the one they had."
     )
     priority_max: Whole = setting(9, "The highest priority it respects.", minimum=0, maximum=255)
     single_active: Switch = setting(
@@ -95,4 +110,14 @@ class QueueSettings(Section):
     )
     retention_count: Whole = setting(
         0, "A stream keeps so many records; 0 for all.", minimum=0, maximum=10**15
+    )
+    auto_delete: OptionalSwitch = setting(
+        None, "Whether it goes with its last consumer; null: only one of kind `ephemeral` does."
+    )
+    expires_ms: Milliseconds = setting(
+        0,
+        "A queue that nobody has consumed or declared for so long goes, with all in it; 0 for never.",
+        unit="milliseconds",
+        minimum=0,
+        maximum=3650 * DAY_MS,
     )

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from millstream.config.keys import KeyPath
 from millstream.config.listeners import Listener, is_loopback, is_protected, listeners_of
+from millstream.config.policies import find_broken_policies
 from millstream.config.schema import DEFAULT_ACCOUNT, Config
 from millstream.model.errors import Refused
 from millstream.queues.definition import check_name, make_definition
@@ -30,6 +31,7 @@ def find_broken_rules(config: Config) -> list[Broken]:
         *_broken_tokens(config),
         *_broken_accounts(config),
         *_broken_queues(config),
+        *find_broken_policies(config),
         *_broken_sessions(config),
         *_unprotected_listeners(config),
     ]
@@ -40,9 +42,14 @@ def _broken_listeners(config: Config) -> Iterator[Broken]:
     if all(listener.section == "reader" for listener in listeners):
         yield (
             ("mqtt", "enabled"),
-            "leaves no listener open; enable mqtt or websocket, or set mqtt.tls.cert_file",
+            "leaves no listener open; enable mqtt, websocket or amqp, or set mqtt.tls.cert_file",
         )
-    hosts = (("mqtt", config.mqtt.host), ("websocket", config.websocket.host), ("reader", config.reader.host))
+    hosts = (
+        ("mqtt", config.mqtt.host),
+        ("websocket", config.websocket.host),
+        ("amqp", config.amqp.host),
+        ("reader", config.reader.host),
+    )
     for section, host in hosts:
         if not host or re.search(r"[\s/]", host):
             yield (section, "host"), 'must be an address or a host name such as 127.0.0.1, "::" or 0.0.0.0'
@@ -80,7 +87,8 @@ def _collide(one: Listener, other: Listener) -> bool:
 
 def _broken_tls(config: Config) -> Iterator[Broken]:
     can_verify = False
-    for section, tls in (("mqtt", config.mqtt.tls), ("websocket", config.websocket.tls)):
+    sections = (("mqtt", config.mqtt.tls), ("websocket", config.websocket.tls), ("amqp", config.amqp.tls))
+    for section, tls in sections:
         if tls.cert_file is not None and tls.key_file is None:
             yield (section, "tls", "cert_file"), f"needs {section}.tls.key_file beside it"
         if tls.cert_file is None:
@@ -91,7 +99,10 @@ def _broken_tls(config: Config) -> Iterator[Broken]:
             yield (section, "tls", "require_client_certificate"), f"needs {section}.tls.ca_file"
         can_verify = can_verify or (tls.is_enabled and tls.ca_file is not None)
     if config.auth.certificates_as_users and not can_verify:
-        yield ("auth", "certificates_as_users"), "needs mqtt.tls.ca_file or websocket.tls.ca_file"
+        yield (
+            ("auth", "certificates_as_users"),
+            "needs mqtt.tls.ca_file, websocket.tls.ca_file or amqp.tls.ca_file",
+        )
 
 
 def _broken_reader(config: Config) -> Iterator[Broken]:

@@ -11,11 +11,13 @@ from typing import Final
 
 from pydantic import Field
 
+from millstream.config.amqp import Amqp
 from millstream.config.control import Control
 from millstream.config.named import Account, QueueSettings
 from millstream.config.reader import Reader
 from millstream.config.section import Section, setting
 from millstream.config.storage import Storage
+from millstream.config.tls import LOOPBACK, PORT_TEXT, Tls
 from millstream.config.values import (
     Algorithm,
     AutoCreate,
@@ -47,35 +49,8 @@ GIB: Final = 1024 * MIB
 PACKET_SIZE_CEILING: Final = 268_435_460  # the largest packet MQTT can express, header included
 PACKET_OVERHEAD: Final = 64 * KIB  # room for topic and properties beside the largest payload
 DEFAULT_ACCOUNT: Final = "default"
-LOOPBACK: Final = "127.0.0.1"
 
 _DEFAULTS: Final = Limits()
-
-
-PORT_TEXT: Final = "0 lets the system choose a free port, which is printed at start."
-
-
-class Tls(Section):
-    cert_file: OptionalPath = setting(
-        None,
-        "Certificate chain of the server in PEM form. With it and `key_file` the TLS listener opens.",
-        is_input_file=True,
-    )
-    key_file: OptionalPath = setting(
-        None,
-        "Private key of the certificate in PEM form, not encrypted and not readable by everyone.",
-        needs_private=True,
-    )
-    ca_file: OptionalPath = setting(
-        None, "Authorities in PEM form whose client certificates are accepted.", is_input_file=True
-    )
-    require_client_certificate: Switch = setting(
-        default=False, text="Refuse clients that show no certificate signed by `ca_file` (mutual TLS)."
-    )
-
-    @property
-    def is_enabled(self) -> bool:
-        return self.cert_file is not None
 
 
 class MqttTls(Tls):
@@ -199,18 +174,6 @@ class WebSocket(Section):
         "Origin (all but browsers) are not concerned.",
     )
     tls: WebSocketTls = Field(default=WebSocketTls(), description="The TLS listener for WebSocket.")
-
-
-class Amqp(Section):
-    host: Text = setting(
-        LOOPBACK, "Address of the AMQP listener. It arrives with the AMQP protocols; nothing listens yet."
-    )
-    port: Whole = setting(
-        5672,
-        "Port of the AMQP listener. It arrives with the AMQP protocols; nothing listens yet.",
-        minimum=0,
-        maximum=65_535,
-    )
 
 
 class Broker(Section):
@@ -474,7 +437,7 @@ class Config(Section):
     storage: Storage = Field(default=Storage(), description="What survives a restart, and how safely.")
     mqtt: Mqtt = Field(default=Mqtt(), description="MQTT 3.1, 3.1.1 and 5.0 over TCP and TLS.")
     websocket: WebSocket = Field(default=WebSocket(), description="MQTT over WebSocket.")
-    amqp: Amqp = Field(default=Amqp(), description="AMQP 0.9.1 and 1.0.")
+    amqp: Amqp = Field(default=Amqp(), description="AMQP 0.9.1 over TCP and TLS.")
     broker: Broker = Field(default=Broker(), description="Messages, topics, retained messages, fan-out.")
     session: Session = Field(default=Session(), description="What is kept for a client and how much of it.")
     ratelimit: RateLimit = Field(default=RateLimit(), description="Token buckets per address and client.")

@@ -184,6 +184,14 @@ def _optional_whole(value: object) -> int | None:
     return None if _is_null(value) else parse_whole(value)
 
 
+def _optional_milliseconds(value: object) -> int | None:
+    return None if _is_null(value) else parse_milliseconds(value)
+
+
+def _optional_word(value: object) -> str | None:
+    return None if _is_null(value) else parse_word(value)
+
+
 def _optional_switch(value: object) -> bool | None:
     return None if _is_null(value) else parse_switch(value)
 
@@ -214,6 +222,7 @@ OptionalPath = Annotated[Path | None, BeforeValidator(_optional_path)]
 OptionalText = Annotated[str | None, BeforeValidator(_optional_text)]
 OptionalSize = Annotated[int | None, BeforeValidator(_optional_size)]
 OptionalWhole = Annotated[int | None, BeforeValidator(_optional_whole)]
+OptionalMilliseconds = Annotated[int | None, BeforeValidator(_optional_milliseconds)]
 OptionalSwitch = Annotated[bool | None, BeforeValidator(_optional_switch)]
 TextList = Annotated[tuple[str, ...], BeforeValidator(_text_list)]
 Policy = Annotated[Literal["evict", "reject"], BeforeValidator(parse_word)]
@@ -221,7 +230,13 @@ Durability = Annotated[Literal["fsync", "os", "memory"], BeforeValidator(parse_w
 Overflow = Annotated[Literal["backpressure", "pending"], BeforeValidator(parse_overflow)]
 QueueKind = Annotated[Literal["work", "stream", "ephemeral"], BeforeValidator(parse_word)]
 AutoCreate = Annotated[Literal["work", "stream", "ephemeral", "off"], BeforeValidator(parse_word)]
-QueueOverflow = Annotated[Literal["reject", "drop_head", "dead_letter"], BeforeValidator(parse_word)]
+QueueOverflow = Annotated[
+    Literal["reject", "drop_head", "dead_letter", "reject_dead_letter"], BeforeValidator(parse_word)
+]
+PolicyTarget = Annotated[Literal["queues", "exchanges", "all"], BeforeValidator(parse_word)]
+PolicyOverflow = Annotated[
+    Literal["drop-head", "reject-publish", "reject-publish-dlx"] | None, BeforeValidator(_optional_word)
+]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(parse_word)]
 LogFormat = Annotated[Literal["auto", "json", "text"], BeforeValidator(parse_word)]
 Algorithm = Annotated[

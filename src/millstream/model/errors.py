@@ -25,6 +25,9 @@ class Reason(IntEnum):
     SHARED_NOT_ALLOWED = 14
     CLIENT_ID_INVALID = 15
     IN_USE = 16
+    NOT_FOUND = 17
+    PRECONDITION_FAILED = 18  # it is there, and is something else than was said
+    LOCKED = 19  # it belongs to another connection alone
 
 
 class Refused(Exception):

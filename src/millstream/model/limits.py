@@ -68,6 +68,14 @@ class Limits:
     # --- queues
     queue_auto_create: str = "work"  # kind of a queue that the first use of its name makes; off: none is
 
+    # --- AMQP 0.9.1
+    amqp_frame_max: int = 128 * 1024
+    amqp_channel_max: int = 2047  # of one connection
+    amqp_heartbeat_s: int = 60  # suggested to clients; 0: none
+    amqp_consumer_timeout_ms: int = 30 * 60 * 1000  # 0: a delivery may stay open for ever
+    amqp_body_size_max: int = 128 * 1024 * 1024
+    amqp_properties_size_max: int = 128 * 1024
+
     # --- rates (tokens per second and burst); 0 turns a limit off
     connection_rate: float = 0.0  # new connections per address
     connection_burst: int = 100

@@ -16,7 +16,12 @@ NANOSECONDS: Final = 1_000_000_000
 
 @mypyc_attr(acyclic=True)
 class Encoding:
-    """What one protocol made of a message, kept with it so that a fan-out encodes once."""
+    """What one protocol made of a message, kept with it so that a fan-out encodes once.
+
+    `other` is what another protocol made of it. One that several messages share is always the last of its chain.
+    """
+
+    other: Encoding | None = None
 
 
 @final

@@ -81,3 +81,18 @@ class Endpoint(Line):
     @abstractmethod
     def on_lost(self, now_ns: i64) -> None:
         """The transport is gone."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Entropy(ABC):
+    """The port to chance: the core has none of its own."""
+
+    @abstractmethod
+    def make_client_id(self) -> str: ...
+
+    @abstractmethod
+    def make_nonce(self) -> str: ...
+
+    @abstractmethod
+    def make_name(self) -> str:
+        """22 characters that nobody can guess: letters, digits, - and _."""

@@ -64,6 +64,10 @@ class Agenda:
     def wait_durable(self, queue: Queue) -> None:
         self._unsafe[queue] = None
 
+    def is_awake(self, queue: Queue) -> bool:
+        """Whether it has something to hand out that waits for its turn."""
+        return queue in self._awake
+
     def write_later(self, group: Group) -> None:
         if not self._to_write:
             self._request()
@@ -87,7 +91,7 @@ class Agenda:
         queues = self._unsafe
         self._unsafe = {}
         for queue in queues:
-            if queue.on_durable(durable):
+            if not queue.is_removed and queue.on_durable(durable):
                 self._unsafe[queue] = None
 
     def work_off(self) -> bool:
@@ -96,5 +100,6 @@ class Agenda:
             queues = self._awake
             self._awake = {}
             for queue in queues:
-                queue.dispatch()
+                if not queue.is_removed:
+                    queue.dispatch()
         return len(self._awake) > 0

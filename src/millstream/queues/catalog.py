@@ -9,10 +9,10 @@ from mypy_extensions import i64
 from millstream.model.errors import Reason, Refused
 from millstream.queues.agenda import Agenda
 from millstream.queues.dead_letter import make_dead_letter
+from millstream.queues.death import make_letter
 from millstream.queues.definition import (
     BINDINGS_MAX,
     DEAD_LETTER_PREFIX,
-    EPHEMERAL,
     WORK,
     Definition,
     check_binding,
@@ -20,6 +20,8 @@ from millstream.queues.definition import (
     dead_letter_name,
     decode_definition,
 )
+from millstream.queues.exchange_port import ExchangePort
+from millstream.queues.expiry import MILLISECONDS
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
@@ -30,6 +32,8 @@ from millstream.storage import queue_facts
 from millstream.storage.stored_queue import StoredQueue
 
 QUEUES_MAX: Final = 100_000
+POSTING_MAX: Final[i64] = 16  # queues that refuse a letter and make another of it, in a row
+TICK_MAX: Final[i64] = 4096  # queues a tick looks at; where there are more each gets its turn later
 RETENTION_NS: Final[i64] = 1_000_000_000  # between two looks at what streams may let go
 
 
@@ -39,8 +43,13 @@ class Catalog:
         self.account = account
         self.agenda = agenda
         self.queues: dict[str, Queue] = {}
+        self.exchanges: ExchangePort | None = None  # known when both are made
+        self.posting: i64 = 0  # dead letters on their way to an exchange, one because of the other
         self._router = router
         self._retained_ns: i64 = 0
+        self._to_look: list[Queue] = []  # those of this round of ticks
+        self._looked: i64 = 0  # so many of them
+        self._retains = False  # in this round
 
     def find(self, name: str) -> Queue | None:
         return self.queues.get(name)
@@ -107,7 +116,9 @@ class Catalog:
         del self.queues[queue.name]
         self._router.forget_all()
         queue.note(queue_facts.QUEUE_REMOVED, queue_facts.encode_number(int(queue.number)))
-        for group in queue.groups.values():
+        if self.exchanges is not None:
+            self.exchanges.on_queue_removed(queue)
+        for group in list(queue.groups.values()):
             group.close()
         queue.groups.clear()
 
@@ -123,16 +134,15 @@ class Catalog:
         self.on_consumer_left(queue)
 
     def on_consumer_left(self, queue: Queue) -> None:
-        if queue.definition.kind != EPHEMERAL or queue.is_removed:
-            return
-        for group in queue.groups.values():
-            if group.consumers:
-                return
-        self.delete(queue)
+        if queue.definition.auto_delete and not queue.is_removed and queue.consumer_count() == 0:
+            self.delete(queue)
 
     def bury(self, queue: Queue, group: str, pending: Pending, reason: str) -> bool:
-        """Put it to the dead letters; False when this queue has none."""
-        name = dead_letter_name(queue.name, queue.definition)
+        """Put it to the dead letters; False when this queue has none, or nobody took it."""
+        definition = queue.definition
+        if definition.dead_letter_exchange is not None:
+            return self._post(queue, pending, reason, definition.dead_letter_exchange)
+        name = dead_letter_name(queue.name, definition)
         if not name:
             return False
         target = self.queues.get(name)
@@ -142,21 +152,64 @@ class Catalog:
         target.append(letter, True)
         return True
 
+    def _post(self, queue: Queue, pending: Pending, reason: str, exchange: str) -> bool:
+        if self.exchanges is None or self.posting >= POSTING_MAX:
+            return False
+        clock = self.agenda.clock
+        key, letter = make_letter(
+            queue.name,
+            pending,
+            reason,
+            exchange,
+            queue.definition.dead_letter_key,
+            clock.wall_ns(),
+            clock.wall_offset_ns,
+        )
+        self.posting += 1
+        try:
+            return self.exchanges.post(exchange, key, letter)
+        finally:
+            self.posting -= 1
+
     def forget_folded(self, sequence: i64) -> None:
         for queue in self.queues.values():
             queue.forget_folded(sequence)
 
     def on_tick(self, now_ns: i64) -> None:
-        is_time = now_ns - self._retained_ns >= RETENTION_NS
-        if is_time:
-            self._retained_ns = now_ns
-        for queue in list(self.queues.values()):
-            if is_time and queue.is_stream:
-                retain(queue)
-            if is_time and queue.has_expiry and not queue.groups:
-                queue.expire_head()
-            if queue.groups:
-                queue.on_tick(now_ns)
+        """All of them, or so many in turn: very many idle queues must not cost the others their time."""
+        if self._looked >= len(self._to_look):
+            self._looked = 0
+            self._to_look = list(self.queues.values())
+            self._retains = now_ns - self._retained_ns >= RETENTION_NS
+            if self._retains:
+                self._retained_ns = now_ns
+        queues = self._to_look
+        end: i64 = self._looked + TICK_MAX
+        if end > len(queues):
+            end = len(queues)
+        while self._looked < end:
+            queue = queues[self._looked]
+            self._looked += 1
+            if not queue.is_removed:
+                self._look(queue, now_ns)
+        if self._looked >= len(queues):
+            self._to_look = []
+            self._looked = 0
+
+    def _look(self, queue: Queue, now_ns: i64) -> None:
+        if self._retains and queue.is_stream:
+            retain(queue)
+        if queue.groups or queue.has_expiry:
+            queue.on_tick(now_ns)
+        if queue.definition.expires_ms:
+            self._expire(queue, now_ns)
+
+    def _expire(self, queue: Queue, now_ns: i64) -> None:
+        """A queue that nobody has used for as long as it says goes."""
+        if queue.consumer_count():
+            queue.touch()
+        elif now_ns - queue.used_ns >= queue.definition.expires_ms * MILLISECONDS and not queue.is_removed:
+            self.delete(queue)
 
     def restore(self, stored: StoredQueue) -> None:
         """Take over what the store kept of a queue; records wait in its tail and in segments."""

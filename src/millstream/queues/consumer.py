@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Consumer(ABC):
-    """`open` counts the deliveries it has not settled; the group keeps it."""
+    """`open` counts the deliveries it has not settled; the group keeps it. The rest stands when it joins."""
 
     def __init__(self, name: str, is_explicit: bool) -> None:
         self.name = name  # who may settle what it was handed
         self.is_explicit = is_explicit  # it settles in words; having received it is not enough
+        self.accepts_at_once = False  # handed over is accepted: it never has anything open
         self.open: i64 = 0
+        self.priority: i64 = 0  # of those with credit the highest is served first
+        self.hold_ms: i64 = 0  # it may keep a delivery so long; 0: as the queue says, -1: for ever
 
     @abstractmethod
     def has_credit(self) -> bool:
@@ -30,6 +33,10 @@ class Consumer(ABC):
 
     @abstractmethod
     def deliver(self, pending: Pending) -> None: ...
+
+    def on_empty(self) -> None:
+        """It asked for one record, and there is none."""
+        raise AssertionError("this consumer never asks for one record")
 
     @abstractmethod
     def on_removed(self) -> None:

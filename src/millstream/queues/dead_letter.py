@@ -10,8 +10,8 @@ from millstream.queues.directions import (
     PRIORITY,
     PRODUCER,
     SEQUENCE,
+    drop_user_properties,
     encode_user_property,
-    find_user_properties,
 )
 from millstream.queues.pending import Pending
 
@@ -36,10 +36,4 @@ def make_dead_letter(queue: str, group: str, pending: Pending, reason: str, wall
 
 def drop_directions(properties: bytes) -> bytes:
     """The block without what tells a queue how to treat it."""
-    parts: list[bytes] = []
-    kept = 0
-    for name, _, start, end in find_user_properties(properties):
-        if name in (PRODUCER, SEQUENCE, PRIORITY, DELAY):
-            parts.append(properties[kept:start])
-            kept = end
-    return b"".join(parts) + properties[kept:] if parts else properties
+    return drop_user_properties(properties, (PRODUCER, SEQUENCE, PRIORITY, DELAY))

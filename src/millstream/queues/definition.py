@@ -12,10 +12,11 @@ WORK: Final = "work"
 STREAM: Final = "stream"
 EPHEMERAL: Final = "ephemeral"
 KINDS: Final = (WORK, STREAM, EPHEMERAL)
-OVERFLOWS: Final = ("reject", "drop_head", "dead_letter")
+OVERFLOWS: Final = ("reject", "drop_head", "dead_letter", "reject_dead_letter")
 DEAD_LETTER_PREFIX: Final = "$dlq/"
-NAME_LENGTH_MAX: Final = 200
+NAME_LENGTH_MAX: Final = 255
 BINDINGS_MAX: Final = 1000
+ARGUMENTS_LENGTH_MAX: Final = 65_536  # of their text
 NUMBER_MAX: Final = 1 << 53  # what JSON carries exactly everywhere
 
 # name of the field, default, smallest and largest value
@@ -25,19 +26,24 @@ _NUMBERS: Final[list[tuple[str, int, int, int]]] = [
     ("backoff_ms", 100, 0, 86_400_000),
     ("backoff_max_ms", 60_000, 0, 7 * 86_400_000),
     ("prefetch", 100, 1, 65_535),
-    ("message_ttl_ms", 0, 0, NUMBER_MAX),
-    ("length_max", 0, 0, NUMBER_MAX),
-    ("bytes_max", 0, 0, NUMBER_MAX),
+    ("message_ttl_ms", 0, -1, NUMBER_MAX),  # -1: only for a consumer that is ready for it
+    ("length_max", 0, -1, NUMBER_MAX),
+    ("bytes_max", 0, -1, NUMBER_MAX),
     ("priority_max", 9, 0, 255),
     ("retention_age_s", 0, 0, NUMBER_MAX),
     ("retention_bytes", 0, 0, NUMBER_MAX),
     ("retention_count", 0, 0, NUMBER_MAX),
+    ("expires_ms", 0, 0, NUMBER_MAX),
 ]
+_FLAGS: Final = ("single_active", "auto_delete", "exclusive", "bounds_ready")
 
 
 @final
 class Definition:
-    """0 means: no such bound. `dead_letter` is a queue; empty: the usual one; `off`: rejected ones are dropped."""
+    """0 means: no such bound; -1 of a length: nothing may wait. `dead_letter` is a queue; empty: the usual one; `off`:
+    rejected ones are dropped.
+    Where `dead_letter_exchange` is named, dead letters are published there instead; the empty name is an exchange too.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -57,6 +63,13 @@ class Definition:
         self.retention_age_s = 0
         self.retention_bytes = 0
         self.retention_count = 0
+        self.bounds_ready = False  # length and bytes count only what waits, and only payloads
+        self.auto_delete = kind == EPHEMERAL  # it goes with its last consumer
+        self.exclusive = False  # it belongs to one connection and goes with it
+        self.expires_ms = 0  # it goes when nobody has used it for so long
+        self.dead_letter_exchange: str | None = None
+        self.dead_letter_key: str | None = None  # None: letters keep the key they were published with
+        self.arguments: dict[str, object] = {}  # as its declarer gave them
 
     def to_fields(self) -> dict[str, object]:
         return {
@@ -77,6 +90,13 @@ class Definition:
             "retention_age_s": self.retention_age_s,
             "retention_bytes": self.retention_bytes,
             "retention_count": self.retention_count,
+            "bounds_ready": self.bounds_ready,
+            "auto_delete": self.auto_delete,
+            "exclusive": self.exclusive,
+            "expires_ms": self.expires_ms,
+            "dead_letter_exchange": self.dead_letter_exchange,
+            "dead_letter_key": self.dead_letter_key,
+            "arguments": dict(self.arguments),
         }
 
     def encode(self) -> bytes:
@@ -116,16 +136,48 @@ def _set_choices(definition: Definition, fields: dict[str, object]) -> None:
     if overflow not in OVERFLOWS:
         raise _refuse(f"overflow is one of {', '.join(OVERFLOWS)}, not {overflow!r}")
     definition.overflow = str(overflow)
-    active = fields.get("single_active", False)
-    if not isinstance(active, bool):
-        raise _refuse(f"single_active must be true or false, not {active!r}")
-    definition.single_active = active
+    for name in _FLAGS:
+        flag = fields.get(name)
+        if flag is None:
+            continue
+        if not isinstance(flag, bool):
+            raise _refuse(f"{name} must be true or false, not {flag!r}")
+        setattr(definition, name, flag)
     dead_letter = fields.get("dead_letter", "")
     if not isinstance(dead_letter, str):
         raise _refuse(f"dead_letter must be the name of a queue, not {dead_letter!r}")
     if dead_letter not in ("", "off"):
         check_name(dead_letter)
     definition.dead_letter = dead_letter
+    definition.dead_letter_exchange = _read_short(fields, "dead_letter_exchange")
+    definition.dead_letter_key = _read_short(fields, "dead_letter_key")
+    definition.arguments = _read_arguments(fields)
+    _set_bindings(definition, fields)
+
+
+def _read_short(fields: dict[str, object], name: str) -> str | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value.encode(errors="replace")) > NAME_LENGTH_MAX:
+        raise _refuse(f"{name} must be a text of at most {NAME_LENGTH_MAX} bytes, not {value!r:.100}")
+    return value
+
+
+def _read_arguments(fields: dict[str, object]) -> dict[str, object]:
+    value = fields.get("arguments", {})
+    if not isinstance(value, dict):
+        raise _refuse(f"arguments must be an object, not {value!r:.100}")
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        raise _refuse("arguments must be what JSON can say") from None
+    if len(text) > ARGUMENTS_LENGTH_MAX:
+        raise _refuse(f"arguments must not be longer than {ARGUMENTS_LENGTH_MAX} characters")
+    return {str(name): argument for name, argument in value.items()}
+
+
+def _set_bindings(definition: Definition, fields: dict[str, object]) -> None:
     bindings = fields.get("bindings", [])
     if not isinstance(bindings, list) or len(bindings) > BINDINGS_MAX:
         raise _refuse(f"bindings must be a list of at most {BINDINGS_MAX} filters")
@@ -147,15 +199,15 @@ def check_binding(filter: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """One level of a topic; dead-letter queues have `$dlq/` in front."""
+    """Dead-letter queues have `$dlq/` in front. In a topic some characters are written otherwise (see `names`)."""
     bare = name[len(DEAD_LETTER_PREFIX) :] if name.startswith(DEAD_LETTER_PREFIX) else name
     if not bare or len(bare.encode()) > NAME_LENGTH_MAX:
         raise _refuse(f"the name of a queue has 1 to {NAME_LENGTH_MAX} bytes")
     if bare.startswith("$"):
         raise _refuse(f"the name of a queue must not begin with $: {name!r}")
     for character in bare:
-        if character in "/+#" or ord(character) < 32 or ord(character) == 127:
-            raise _refuse(f"the name of a queue must not contain /, +, # or control characters: {name!r}")
+        if ord(character) < 32 or ord(character) == 127:
+            raise _refuse(f"the name of a queue must not contain control characters: {name!r}")
 
 
 def dead_letter_name(name: str, definition: Definition) -> str:

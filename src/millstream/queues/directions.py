@@ -7,11 +7,15 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-USER_PROPERTY: Final = 0x26
+from millstream.model.carried import carried_end
+
+USER_PROPERTY: Final[i64] = 0x26
 PRODUCER: Final = b"producer-id"
 SEQUENCE: Final = b"sequence"
 PRIORITY: Final = b"priority"
 DELAY: Final = b"delay-ms"
+SIZE_OF_PRODUCER: Final[i64] = 11
+SIZE_OF_MOST: Final[i64] = 8  # of the other three names
 DELAY_MS_MAX: Final[i64] = 366 * 86_400_000
 
 
@@ -26,13 +30,23 @@ class Directions:
 
 def read_directions(properties: bytes) -> Directions | None:
     """None when there are none, which costs next to nothing."""
-    if not properties:
-        return None
+    at: i64 = carried_end(properties)
+    end: i64 = len(properties)
     found: Directions | None = None
     sequence: i64 = -1
-    for name, value in read_user_properties(properties):
+    while at < end:
+        identifier: i64 = properties[at]
+        name_at: i64 = at + 3
+        at = _after(properties, at, identifier)
+        if identifier != USER_PROPERTY:
+            continue
+        name_end: i64 = name_at + ((i64(properties[name_at - 2]) << 8) | i64(properties[name_at - 1]))
+        if name_end - name_at != SIZE_OF_MOST and name_end - name_at != SIZE_OF_PRODUCER:
+            continue  # none of ours is that long
+        name = properties[name_at:name_end]
         if name not in (PRODUCER, SEQUENCE, PRIORITY, DELAY):
             continue
+        value = properties[name_end + 2 : at]
         if found is None:
             found = Directions()
         if name == PRODUCER:
@@ -75,23 +89,39 @@ def find_user_properties(properties: bytes) -> list[tuple[bytes, bytes, int, int
     while at < end:
         start: i64 = at
         identifier: i64 = properties[at]
-        at += 1
+        at = _after(properties, at, identifier)
         if identifier == USER_PROPERTY:
-            size: i64 = (properties[at] << 8) | properties[at + 1]
-            name = properties[at + 2 : at + 2 + size]
-            at += 2 + size
-            size = (properties[at] << 8) | properties[at + 1]
-            value = properties[at + 2 : at + 2 + size]
-            at += 2 + size
-            found.append((name, value, int(start), int(at)))
-        elif identifier == 0x01:  # payload format indicator
-            at += 1
-        elif identifier == 0x02:  # message expiry interval
-            at += 4
-        else:  # content type, response topic, correlation data: a length and as many bytes
-            size = (properties[at] << 8) | properties[at + 1]
-            at += 2 + size
+            value_at: i64 = _after_text(properties, start + 1)
+            name = properties[start + 3 : value_at]
+            found.append((name, properties[value_at + 2 : at], int(start), int(at)))
     return found
+
+
+def _after(properties: bytes, at: i64, identifier: i64) -> i64:
+    """Behind the property that begins at `at`."""
+    if identifier == USER_PROPERTY:
+        return _after_text(properties, _after_text(properties, at + 1))
+    if identifier == 0x01:  # payload format indicator
+        return at + 2
+    if identifier == 0x02:  # message expiry interval
+        return at + 5
+    # content type, response topic, correlation data, what is carried: a length and as many bytes
+    return _after_text(properties, at + 1)
+
+
+def _after_text(properties: bytes, at: i64) -> i64:
+    return at + 2 + ((i64(properties[at]) << 8) | i64(properties[at + 1]))
+
+
+def drop_user_properties(properties: bytes, names: tuple[bytes, ...]) -> bytes:
+    """The block without these."""
+    parts: list[bytes] = []
+    kept = 0
+    for name, _, start, end in find_user_properties(properties):
+        if name in names:
+            parts.append(properties[kept:start])
+            kept = end
+    return b"".join(parts) + properties[kept:] if parts else properties
 
 
 def encode_user_property(name: bytes, value: bytes) -> bytes:

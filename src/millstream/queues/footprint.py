@@ -28,6 +28,11 @@ class Footprint:
         self._in_segments = stored * (tail.first - low) // (tail.end - low)
         self.bytes = self._in_segments + tail.size_between(tail.first, tail.end)
 
+    def count_anew(self, tail: Tail) -> None:
+        """The size of a record is another one now; of those in segments it stays as it was."""
+        first: i64 = self._low if self._low > tail.first else tail.first
+        self.bytes = self._in_segments + tail.size_between(first, tail.end)
+
     def let_go(self, tail: Tail, low: i64) -> None:
         """Nobody needs what is below `low` any more."""
         if self._low < low and self._low < tail.first:
@@ -55,6 +60,6 @@ class Footprint:
             excess -= self._in_segments
             offset = tail.first
         while offset < tail.end and excess > 0:
-            excess -= len(tail.get(offset))
+            excess -= tail.size_of(offset)
             offset += 1
         return offset

@@ -9,7 +9,7 @@ Invariants
 
 from __future__ import annotations
 
-import heapq
+from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -17,22 +17,31 @@ from mypy_extensions import i64
 from millstream.model.errors import Reason, Refused
 from millstream.model.outcome import Outcome
 from millstream.model.topic import matches
+from millstream.queues.burial import bury
 from millstream.queues.consumer import Consumer
+from millstream.queues.expiry import expire, is_expired
+from millstream.queues.gone import Gone
+from millstream.queues.holds import MILLISECONDS, Holds
+from millstream.queues.overflow import bound_again
 from millstream.queues.pending import Pending
+from millstream.queues.returned import Returned, find_delay_ms
+from millstream.queues.span import Span
 from millstream.queues.specials import Specials
+from millstream.queues.turns import Turns
 from millstream.storage.intervals import Intervals
 from millstream.storage.queue_facts import record_offset
-from millstream.storage.record_source import RecordWaiter
 
 if TYPE_CHECKING:
     from millstream.queues.queue import Queue
 
-MILLISECONDS: Final[i64] = 1_000_000
+ACCEPTED: Final = Outcome.ACCEPTED
+REJECTED: Final = Outcome.REJECTED
+RELEASED: Final = Outcome.RELEASED
 SLICE: Final[i64] = 1024  # records passed over in one go before others get their turn
 
 
 @final
-class Group(RecordWaiter):
+class Group:
     def __init__(self, queue: Queue, number: i64, name: str, filter: bytes, committed: i64) -> None:
         self.queue = queue
         self.number: i64 = number
@@ -43,17 +52,20 @@ class Group(RecordWaiter):
         self.cursor: i64 = committed  # next offset to look at
         self.settled = Intervals()  # out of order, above `committed`
         self.attempts: dict[int, int] = {}  # by offset, of those that came back
-        self.pending: dict[int, Pending] = {}
-        self.consumers: list[Consumer] = []
+        self.gone = Gone(queue)
+        self.holds = Holds()
+        self.pending = self.holds.pending
+        self.turns = Turns()
+        self.consumers = self.turns.consumers
+        self.is_kept = True  # it is a fact of the log; else nobody misses it after a restart
+        self.is_exclusive = False  # its only consumer wants no other beside it
         self.specials = Specials()
-        self._turn: i64 = 0
-        self._returned: list[tuple[int, int, Pending]] = []  # heap by due time and offset
+        self.returned = Returned()
         self._not_before: dict[int, int] = {}  # due times of attempts that a restart interrupted
-        self._span: list[bytes] = []  # records read from segments
-        self._span_at: i64 = 0
-        self._span_end: i64 = 0  # all below it that exist were in the span
-        self._fetching: i64 = -1  # the offset a request is under way for
+        self._getters: deque[tuple[Consumer, int]] = deque()  # who wants one; the end of the queue then
+        self._span = Span(self)
         self._is_dispatching = False
+        self._is_offering = False  # to members: they have been waiting for it
 
     def title(self) -> str:
         """The name under which it is known: the same name with another filter is another group."""
@@ -62,31 +74,55 @@ class Group(RecordWaiter):
     # ------------------------------------------------------------- consumers
 
     def join(self, consumer: Consumer) -> None:
-        self.consumers.append(consumer)
+        self.turns.join(consumer)
+        self.queue.touch()
         self.queue.come_back()  # after what it is told first: that it has joined
 
     def leave(self, consumer: Consumer) -> None:
-        if consumer in self.consumers:
-            self.consumers.remove(consumer)
+        """It is gone; also one that never joined, and only got single records."""
+        self._part(consumer)
         self.take_back(consumer)
         self.dispatch()
 
+    def withdraw(self, consumer: Consumer) -> None:
+        """It gets nothing any more, and may still settle what it has. Many may go at once: others get theirs later."""
+        self._part(consumer)
+        self.queue.come_back()
+
+    def _part(self, consumer: Consumer) -> None:
+        self.queue.touch()
+        if self.turns.leave(consumer) and not self.consumers:
+            self.is_exclusive = False
+        if self._getters:
+            self._getters = deque([entry for entry in self._getters if entry[0] is not consumer])
+
     def take_back(self, consumer: Consumer) -> None:
         """Everything it had open goes to the others."""
-        taken = [pending for pending in self.pending.values() if pending.consumer is consumer]
+        taken = self.holds.find_of(consumer)
         for pending in taken:
             self._give_back(pending, 0)
         if taken:
             self.dispatch()
 
+    def is_active(self, consumer: Consumer) -> bool:
+        """Whether it is one that gets records at this moment, credit apart."""
+        if self.queue.definition.single_active:
+            return self.turns.find_active() is consumer
+        return consumer in self.consumers
+
     def close(self) -> None:
         """The queue is gone: nothing comes any more, and nothing is open."""
         for pending in list(self.pending.values()):
-            self._close(pending)
-        self._returned.clear()
-        for consumer in self.consumers:
+            self.holds.remove(pending)
+        self.returned.clear()
+        getters = self._getters
+        self._getters = deque()
+        for getter, _ in getters:
+            getter.on_empty()
+        consumers = list(self.consumers)
+        self.turns.clear()
+        for consumer in consumers:
             consumer.on_removed()
-        self.consumers = []
 
     def restore(self, settled: Intervals, returned: dict[int, tuple[int, int]], wall_offset_ns: int) -> None:
         self.settled = settled
@@ -97,9 +133,7 @@ class Group(RecordWaiter):
 
     def shorten_deadlines(self, deadline_ns: i64) -> None:
         """The visibility time has changed: nobody waits longer than it says now."""
-        for pending in self.pending.values():
-            if pending.deadline_ns > deadline_ns:
-                pending.deadline_ns = deadline_ns
+        self.holds.shorten(deadline_ns)
 
     def purge(self) -> None:
         """Settle everything no consumer has at this moment."""
@@ -110,11 +144,15 @@ class Group(RecordWaiter):
             position = offset + 1
         if self.queue.next > position:
             self.finish(position, self.queue.next - 1)
-        self._returned.clear()
+        self.returned.clear()
 
     def lag(self) -> i64:
         """Records not settled yet."""
         return self.queue.next - self.committed - self.settled.count
+
+    def ready(self) -> i64:
+        """Records that wait: neither settled nor with a consumer."""
+        return self.lag() - len(self.pending)
 
     # --------------------------------------------------------------- settling
 
@@ -122,43 +160,51 @@ class Group(RecordWaiter):
         return self.pending.get(int(offset))
 
     def settle(self, pending: Pending, outcome: Outcome, reason: str) -> None:
+        self._settle(pending, outcome, reason)
+        self.dispatch()
+
+    def settle_many(self, answered: list[Pending], outcome: Outcome, reason: str) -> None:
+        """All of them before anything is handed out again."""
+        for pending in answered:
+            self._settle(pending, outcome, reason)
+        self.dispatch()
+
+    def _settle(self, pending: Pending, outcome: Outcome, reason: str) -> None:
         if self.pending.get(int(pending.offset)) is not pending:
             return  # too late: it was handed to somebody else, or is done
-        if outcome is Outcome.ACCEPTED:
-            self._close(pending)
+        if outcome is ACCEPTED:
+            self.holds.remove(pending)
             self.finish(pending.offset, pending.offset)
-        elif outcome is Outcome.REJECTED:
-            self.queue.bury(self, pending, reason or "rejected")
-        elif outcome is Outcome.RELEASED:
+        elif outcome is REJECTED:
+            bury(self.queue, self, pending, reason or "rejected")
+        elif outcome is RELEASED:
             pending.attempts -= 1
             self._give_back(pending, 0)
         else:
             self._fail(pending)
-        self.dispatch()
 
     def bury_done(self, pending: Pending) -> None:
         """Its dead letter is in the log, before this: now it can go."""
-        self._close(pending)
+        self.holds.remove(pending)
         self.finish(pending.offset, pending.offset)
 
     def finish(self, first: i64, last: i64) -> None:
         """Settled for good. In order it is written once per loop iteration, out of order at once."""
         queue = self.queue
         if self.attempts:
-            self._forget_attempts(first, last)
+            if first == last:
+                self.attempts.pop(int(first), None)
+            else:
+                for offset in [offset for offset in self.attempts if first <= offset <= last]:
+                    del self.attempts[offset]
         if first > self.committed:
             self.settled.add(first, last)
             queue.note_settled(self, first, last)
+            if queue.bounds_bytes:
+                self.gone.add(first, last)
             return
         self._advance(last + 1)
         queue.note_committed(self)
-
-    def _forget_attempts(self, first: i64, last: i64) -> None:
-        if first == last:
-            self.attempts.pop(int(first), None)
-            return
-        for offset in [offset for offset in self.attempts if first <= offset <= last]:
-            del self.attempts[offset]
 
     def _advance(self, committed: i64) -> None:
         if committed > self.committed:
@@ -166,6 +212,8 @@ class Group(RecordWaiter):
         if self.settled.count:
             self.committed = self.settled.next_missing(self.committed)
             self.settled.remove_below(self.committed)
+        if self.gone.bytes:
+            self.gone.remove_below(self.committed)
         if self.cursor < self.committed:
             self.cursor = self.committed
 
@@ -182,36 +230,33 @@ class Group(RecordWaiter):
             raise Refused(Reason.TOPIC_INVALID, f"the queue ends at offset {self.queue.next - 1}")
         if offset < self.committed:
             return
-        for pending in [pending for pending in self.pending.values() if pending.offset <= offset]:
-            self._close(pending)
+        for pending in self.holds.find_below(offset + 1):
+            self.holds.remove(pending)
         self.finish(self.committed, offset)
         self.dispatch()
 
     def seek(self, offset: i64) -> None:
         """Stand at an offset: what is above is handed out (again), what is below is not."""
         for pending in list(self.pending.values()):
-            self._close(pending)
-        self._returned.clear()
+            self.holds.remove(pending)
+        self.returned.clear()
         self._not_before.clear()
         self.attempts.clear()
         self.specials.clear()
         self.settled = Intervals()
+        self.gone.recount(self.settled)
         self.committed = offset
         self.written = offset
         self.cursor = offset
-        self._span = []
-        self._span_at = 0
-        self._span_end = 0
+        self._span.forget()
         self.queue.fill_specials(self)
         self.queue.save_group(self)
         self.dispatch()
 
-    def forget(self, pending: Pending) -> None:
-        """Its record is gone from the queue: an answer to it means nothing any more."""
-        self._close(pending)
-
     def move_up(self, first: i64) -> None:
-        """The queue begins at `first` now."""
+        """The queue begins at `first` now: an answer to what was below means nothing any more."""
+        for pending in self.holds.find_below(first):
+            self.holds.remove(pending)
         if self.committed < first:
             self._advance(first)
         if self.written < first:
@@ -225,111 +270,113 @@ class Group(RecordWaiter):
             and not self.queue.is_stream
             and pending.attempts >= definition.max_deliveries
         ):
-            self.queue.bury(self, pending, "max_deliveries")
+            bury(self.queue, self, pending, "max_deliveries")
             return
-        delay_ms: i64 = definition.backoff_ms
-        limit_ms: i64 = definition.backoff_max_ms
-        times: i64 = 1
-        while times < pending.attempts and delay_ms < limit_ms:
-            delay_ms *= 2
-            times += 1
-        if delay_ms > limit_ms:
-            delay_ms = limit_ms
-        self._give_back(pending, delay_ms)
-
-    def _close(self, pending: Pending) -> None:
-        self.pending.pop(int(pending.offset), None)
-        consumer = pending.consumer
-        if consumer is not None:
-            consumer.open -= 1
-            pending.consumer = None
+        self._give_back(pending, find_delay_ms(definition, pending.attempts))
 
     def _give_back(self, pending: Pending, delay_ms: i64) -> None:
-        self._close(pending)
+        self.holds.remove(pending)
         queue = self.queue
-        due_ns: i64 = 0
-        if delay_ms:
-            due_ns = queue.clock.now_ns + delay_ms * MILLISECONDS
+        due_ns: i64 = queue.clock.now_ns + delay_ms * MILLISECONDS if delay_ms else 0
         if pending.attempts > 0:
             self.attempts[int(pending.offset)] = int(pending.attempts)
             queue.note_returned(self, pending.offset, pending.attempts, due_ns)
-        # a new one: an answer to the delivery that is taken back must not count for the next
-        again = Pending(self, pending.offset, pending.message, pending.time_wall_ns, pending.size)
-        again.attempts = pending.attempts
-        heapq.heappush(self._returned, (int(due_ns), int(pending.offset), again))
+        self.returned.add(pending.renew(), queue.priority_of(pending.offset), due_ns)
+        if queue.is_bounded:
+            bound_again(queue)
 
     # --------------------------------------------------------------- dispatch
 
+    def get(self, consumer: Consumer) -> None:
+        """One record to a consumer that has not joined, as soon as it is read; or `on_empty`. What was appended before
+        counts, safe or not yet."""
+        self.queue.touch()
+        self._getters.append((consumer, int(self.queue.next)))
+        self.dispatch()
+
     def dispatch(self) -> None:
         """Hand out as long as there is a record, a consumer and credit."""
-        if self._is_dispatching or not self.consumers:
+        if self._is_dispatching:
             return
         self._is_dispatching = True
-        handed_out: i64 = 0
         try:
-            while True:
-                at = self._find_consumer()
-                if at < 0:
-                    break
-                if handed_out >= SLICE:
-                    self.queue.come_back()
-                    break
-                handed_out += 1
-                pending = self._take_next()
-                if pending is None:
-                    break
-                self._turn = at + 1
-                self._hand_out(pending, self.consumers[at])
+            if self.consumers:
+                self._is_offering = True
+                self._hand_out_all()
+            self._is_offering = False
+            if self._getters:
+                self._serve()
         finally:
             self._is_dispatching = False
+            self._is_offering = False
+
+    def _serve(self) -> None:
+        asking = self._getters
+        waiting: deque[tuple[Consumer, int]] = deque()
+        self._getters = waiting
+        while asking:
+            consumer, end = asking.popleft()
+            if not consumer.is_present():
+                continue
+            if not consumer.has_credit():
+                waiting.append((consumer, end))
+                continue
+            pending = self._take_next()
+            if pending is not None:
+                self._hand_out(pending, consumer)
+            elif self.cursor < self.queue.visible or self.queue.visible < end:
+                waiting.append((consumer, end))  # it is being read, or about to be safe
+                waiting.extend(asking)
+                return
+            else:
+                consumer.on_empty()
+
+    def _hand_out_all(self) -> None:
+        turns = self.turns
+        is_single = self.queue.definition.single_active
+        handed_out: i64 = 0
+        while True:
+            consumer = turns.find(is_single)
+            if consumer is None:
+                return
+            if handed_out >= SLICE:
+                self.queue.come_back()
+                return
+            handed_out += 1
+            pending = self._take_next()
+            if pending is None:
+                return
+            turns.pass_on()
+            self._hand_out(pending, consumer)
 
     def _hand_out(self, pending: Pending, consumer: Consumer) -> None:
         pending.attempts += 1
-        pending.consumer = consumer
-        pending.deadline_ns = self.queue.clock.now_ns + self.queue.definition.visibility_ms * MILLISECONDS
-        consumer.open += 1
-        self.pending[int(pending.offset)] = pending
+        if consumer.accepts_at_once:
+            consumer.deliver(pending)
+            self.finish(pending.offset, pending.offset)
+            return
+        self.holds.add(pending, consumer, self.queue.clock.now_ns, self.queue.hold_ns)
         consumer.deliver(pending)
-
-    def _find_consumer(self) -> i64:
-        count: i64 = len(self.consumers)
-        tried: i64 = 0
-        at: i64 = self._turn
-        if self.queue.definition.single_active:
-            for consumer in self.consumers:
-                if consumer.is_present():
-                    return tried if consumer.has_credit() else -1
-                tried += 1
-            return -1
-        while tried < count:
-            if at >= count:
-                at = 0
-            if self.consumers[at].has_credit():
-                return at
-            at += 1
-            tried += 1
-        return -1
 
     def _take_next(self) -> Pending | None:
         """The record to hand out now: one that came back, one out of turn, or the next in order."""
         now_ns = self.queue.clock.now_ns
-        while self._returned and self._returned[0][0] <= now_ns:
-            pending = heapq.heappop(self._returned)[2]
+        while True:
+            priority = self.returned.best_priority(now_ns)
+            if self.specials.count() != 0 and self.specials.best_priority(now_ns) > priority:
+                if not self.specials.is_next_below(self.queue.visible):
+                    if priority < 0:
+                        break
+                else:
+                    pending_special = self._open(self.specials.take())
+                    if pending_special is not None:
+                        return pending_special
+                    continue
+            if priority < 0:
+                break
+            pending = self.returned.take()
             if not self.is_settled(pending.offset) and not self._is_spent(pending):
                 return pending
-        while self.specials.count() != 0:
-            offset = self.specials.take_due(now_ns)
-            if offset < 0:
-                break
-            if offset >= self.queue.visible:
-                self.specials.put_back(offset)
-                break
-            body = self.queue.find_record(offset)
-            if not body and not self.is_settled(offset):
-                self._pass(offset, offset)
-            pending_special = self._open(offset, body)
-            if pending_special is not None:
-                return pending_special
         return self._take_in_order()
 
     def _take_in_order(self) -> Pending | None:
@@ -340,16 +387,18 @@ class Group(RecordWaiter):
                 self.cursor = self.settled.next_missing(self.cursor)
                 if self.cursor >= queue.visible:
                     return None
-            body = self._next_body()
-            if body is None:
-                return None
+            body = b""
+            if queue.is_durable:
+                found = self._next_body()
+                if found is None:
+                    return None
+                body = found
             offset: i64 = self.cursor
             self.cursor += 1
-            if not body or offset < self.committed or self.is_settled(offset):
-                if not body:
-                    self._pass(offset, offset)
-            elif not queue.is_special(offset):
-                pending = self._open(offset, body)
+            if queue.is_durable and not body:
+                self._pass(offset, offset)
+            elif not self.is_settled(offset) and not queue.is_special(offset):
+                pending = self._admit(queue.make_pending(self, offset, body))
                 if pending is not None:
                     return pending
             passed += 1
@@ -360,25 +409,19 @@ class Group(RecordWaiter):
 
     def _next_body(self) -> bytes | None:
         """The record at the cursor, which moves to the next one that exists; None: it has to be read first."""
-        queue = self.queue
-        tail = queue.tail
+        tail = self.queue.tail
+        span = self._span
         if self.cursor >= tail.first:
-            if self._span:
-                self._span = []
+            span.clear()
             return tail.get(self.cursor)
-        while self._span_at < len(self._span):
-            body = self._span[self._span_at]
-            offset: i64 = record_offset(body)
-            if offset >= self.cursor:
-                self._pass_over(offset)
-                return body
-            self._span_at += 1
-        if self.cursor < self._span_end:
-            self._pass_over(self._span_end)
+        body = span.find(self.cursor)
+        if body:
+            self._pass_over(record_offset(body))
+            return body
+        if self.cursor < span.end:
+            self._pass_over(span.end)
             return self._next_body()
-        if self._fetching < 0:
-            self._fetching = self.cursor
-            queue.source.request(queue.number, self.cursor, tail.first, self)
+        span.request(self.cursor, tail.first)
         return None
 
     def _pass_over(self, offset: i64) -> None:
@@ -388,44 +431,45 @@ class Group(RecordWaiter):
             self.cursor = offset
             self._pass(first, offset - 1)
 
-    def on_records(self, bodies: list[bytes], end: i64) -> None:
-        asked = self._fetching
-        self._fetching = -1
-        if self.cursor < asked:  # it was moved back meanwhile: this is not what comes next
-            self.dispatch()
-            return
-        self._span = bodies
-        self._span_at = 0
-        self._span_end = end
-        self.dispatch()
-
-    def _open(self, offset: i64, body: bytes) -> Pending | None:
-        """A record as it is handed out; None when this group has no use for it."""
-        if not body or self.is_settled(offset):
+    def _open(self, offset: i64) -> Pending | None:
+        """A record out of turn; None when this group has no use for it."""
+        if self.is_settled(offset):
             return None
-        pending = self.queue.make_pending(self, offset, body)
-        if self.filter and not matches(self.filter, self.queue.routing_key(pending.message.topic)):
+        pending = self.queue.find_pending(self, offset)
+        if pending is None:
             self._pass(offset, offset)
             return None
-        pending.attempts = self.attempts.get(int(offset), 0)
+        return self._admit(pending)
+
+    def _admit(self, pending: Pending) -> Pending | None:
+        """The same, or None when it is not for this group, or not now."""
+        if self.filter and not matches(self.filter, self.queue.routing_key(pending.message.topic)):
+            self._pass(pending.offset, pending.offset)
+            return None
+        if self.attempts:
+            pending.attempts = self.attempts.get(int(pending.offset), 0)
         if self._is_spent(pending):
             return None
         if self._not_before:
-            due_ns = self._not_before.pop(int(offset), 0)
+            due_ns = self._not_before.pop(int(pending.offset), 0)
             if due_ns > self.queue.clock.now_ns:
-                heapq.heappush(self._returned, (due_ns, int(offset), pending))
+                self.returned.add(pending, self.queue.priority_of(pending.offset), due_ns)
                 return None
         return pending
 
     def _is_spent(self, pending: Pending) -> bool:
         """Too old, or tried too often: it goes another way than to a consumer."""
         queue = self.queue
-        if queue.is_expired(pending):
-            queue.expire(self, pending)
+        if queue.has_expiry and is_expired(
+            queue, pending, self._is_offering and pending.offset >= queue.offered
+        ):
+            expire(queue, self, pending)
             return True
+        if pending.attempts == 0:
+            return False
         limit = queue.definition.max_deliveries
         if limit and pending.attempts >= limit and not queue.is_stream:
-            queue.bury(self, pending, "max_deliveries")
+            bury(queue, self, pending, "max_deliveries")
             return True
         return False
 
@@ -436,21 +480,19 @@ class Group(RecordWaiter):
 
     def on_tick(self, now_ns: i64) -> None:
         """Take back what nobody settled in time, then hand out what is due."""
-        while self.pending:  # in the order they were handed out, which is that of their deadlines
-            pending = next(iter(self.pending.values()))
-            if pending.deadline_ns > now_ns:
-                break
+        late = self.holds.find_late(now_ns)
+        while late is not None:
             self.queue.counters.timed_out += 1
-            self._give_back(pending, 0)
+            self._give_back(late, 0)
+            late = self.holds.find_late(now_ns)
         if self.committed > self.written + SLICE:
             self.queue.note_committed(self)
-        if self.consumers:
-            self.dispatch()
-        elif self.queue.has_expiry:
-            self._expire_in_order()
+        self.dispatch()
+        if self.queue.has_expiry:
+            self.expire_in_order()
 
-    def _expire_in_order(self) -> None:
-        """Nobody is there to hand records to, but they grow old all the same."""
+    def expire_in_order(self) -> None:
+        """Nobody has room for them, but they grow old all the same."""
         pending = self._take_next()  # what is too old goes its way on the way to the next
         if pending is not None:
-            heapq.heappush(self._returned, (0, int(pending.offset), pending))
+            self.returned.add(pending, self.queue.priority_of(pending.offset), 0)

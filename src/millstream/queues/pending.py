@@ -27,6 +27,12 @@ class Pending(Receipt):
         self.consumer: Consumer | None = None
         self.deadline_ns: i64 = 0  # then it is handed to somebody else
 
+    def renew(self) -> Pending:
+        """For the next attempt: an answer to the delivery that is taken back must not count for it."""
+        again = Pending(self.group, self.offset, self.message, self.time_wall_ns, self.size)
+        again.attempts = self.attempts
+        return again
+
     def on_taken(self) -> None:
         consumer = self.consumer
         if consumer is not None and not consumer.is_explicit:

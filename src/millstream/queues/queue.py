@@ -17,13 +17,17 @@ from millstream.model.errors import Reason
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run, Target
 from millstream.queues.agenda import Agenda
-from millstream.queues.definition import DEAD_LETTER_PREFIX, EPHEMERAL, STREAM, Definition
+from millstream.queues.definition import EPHEMERAL, STREAM, Definition
 from millstream.queues.directions import Directions, read_directions
+from millstream.queues.expiry import MILLISECONDS, expire_head, expire_unwanted
 from millstream.queues.footprint import Footprint
-from millstream.queues.group import MILLISECONDS, SLICE, Group
-from millstream.queues.names import split_queue_topic
+from millstream.queues.group import Group
+from millstream.queues.names import AMQP_GROUP, queue_prefix, split_queue_topic
+from millstream.queues.overflow import bound, find_refusal, make_room
 from millstream.queues.pending import Pending
-from millstream.queues.tail import Tail
+from millstream.queues.queue_counters import QueueCounters
+from millstream.queues.specials import forget_below
+from millstream.queues.tail import Tail, body_size, message_size
 from millstream.storage import queue_facts
 from millstream.storage.queue_facts import QueueRecord, decode_record_message, encode_record, record_time
 from millstream.storage.stored_queue import PRODUCERS_MAX, StoredQueue
@@ -32,19 +36,8 @@ if TYPE_CHECKING:
     from millstream.queues.catalog import Catalog
 
 
+SUCCESS: Final = Reason.SUCCESS
 MARK_EVERY: Final[i64] = 64  # of the records of one batch only so many need to be told apart
-
-
-@final
-class QueueCounters:
-    def __init__(self) -> None:
-        self.appended: i64 = 0
-        self.refused: i64 = 0
-        self.repeated: i64 = 0  # dropped: the producer had sent it before
-        self.expired: i64 = 0
-        self.dropped: i64 = 0  # by the overflow policy, or rejected without a dead-letter queue
-        self.dead_lettered: i64 = 0
-        self.timed_out: i64 = 0  # not settled within the visibility time
 
 
 @final
@@ -68,32 +61,61 @@ class Queue(Outlet):
         self.is_stream = definition.kind == STREAM
         self.is_durable = definition.kind != EPHEMERAL
         self.is_removed = False
+        self.owner: object | None = None  # the connection it belongs to alone
+        self.used_ns: i64 = agenda.clock.now_ns  # when somebody last had to do with it
+        self.hold_ns: i64 = 0  # how long a consumer may keep a delivery, unless it says otherwise
+        self.is_bounded = False
+        self.bounds_bytes = False  # of what waits
+        self.is_to_bound = False  # it may have more than it may
         self.first: i64 = 0  # the oldest offset kept by retention or purge
         self.next: i64 = 0
         self.visible: i64 = 0  # all below may be handed out
+        self.offered: i64 = 0  # all below were offered to whoever was there
         self.footprint = Footprint()
         self.tail = Tail(0, self.is_stream)
         self.groups: dict[str, Group] = {}  # by title
         self.counters = QueueCounters()
-        self.has_expiry = definition.message_ttl_ms != 0
+        self.has_expiry = False
+        self.head: i64 = -1  # the record that was first when its end was looked up
+        self.head_expires_wall_ns: i64 = 0
         self.producers: dict[bytes, int] = {}
         self.specials: dict[int, tuple[int, int]] = {}  # offset: priority, due (deadline)
         self._next_group: i64 = 1
         # position in the store, offset behind it: of some records on the way, and of the last one
         self._unsafe: deque[tuple[int, int]] = deque()
         self._last_position: i64 = 0
-        self._prefix = (f"{name}/" if name.startswith(DEAD_LETTER_PREFIX) else f"$queue/{name}/").encode()
+        self._prefix = queue_prefix(name) + b"/"
+        self._nobody: Group | None = None
+        self._apply(definition)
 
     def redefine(self, definition: Definition) -> None:
         self.definition = definition
-        self.has_expiry = self.has_expiry or definition.message_ttl_ms != 0
+        self._apply(definition)
         for group in self.groups.values():
-            group.shorten_deadlines(self.clock.now_ns + definition.visibility_ms * MILLISECONDS)
+            group.shorten_deadlines(self.clock.now_ns + self.hold_ns)
+
+    def _apply(self, definition: Definition) -> None:
+        """What is asked for every record."""
+        self.hold_ns = definition.visibility_ms * MILLISECONDS
+        self.is_bounded = definition.length_max != 0 or definition.bytes_max != 0
+        self.has_expiry = self.has_expiry or definition.message_ttl_ms != 0
+        self.head = -1
+        self.bounds_bytes = definition.bounds_ready and definition.bytes_max != 0
+        if definition.bounds_ready != self.tail.counts_payload:
+            self.tail.counts_payload = definition.bounds_ready
+            self.footprint.count_anew(self.tail)
+        for group in self.groups.values():
+            group.gone.recount(group.settled)
+
+    def touch(self) -> None:
+        """Somebody has to do with it: it is not abandoned."""
+        self.used_ns = self.clock.now_ns
 
     def restore(self, stored: StoredQueue) -> None:
         self.first = stored.first
         self.next = stored.next
         self.visible = stored.next
+        self.offered = stored.next
         self.producers = stored.producers
         self.has_expiry = True  # what is in the segments may have one
         offset_ns = int(self.clock.wall_offset_ns)
@@ -102,12 +124,14 @@ class Queue(Outlet):
         in_log = len(stored.tail)
         first_in_log = queue_facts.record_place(stored.tail[0][1])[1] if in_log else stored.next
         self.tail = Tail(first_in_log, self.is_stream)
+        self.tail.counts_payload = self.definition.bounds_ready
         for sequence, body in stored.tail:
             self.tail.add(queue_facts.record_place(body)[1], sequence, body)
         for entry in stored.groups.values():
             group = Group(self, entry.number, entry.name, entry.filter, entry.committed)
             group.restore(entry.settled, entry.returned, offset_ns)
             self.put_back_group(group)
+            group.gone.recount(group.settled)
         self.footprint.restore(stored.bytes, self.tail, self.low_mark())
 
     # ---------------------------------------------------------------- outlet
@@ -130,55 +154,40 @@ class Queue(Outlet):
 
     def find_refusal(self, message: Message) -> Reason:
         """SUCCESS, or why this message cannot be taken now."""
-        definition = self.definition
-        if not definition.length_max and not definition.bytes_max:
-            return Reason.SUCCESS
-        size = message.size_bytes()
-        if definition.overflow != "reject" and (not definition.bytes_max or size <= definition.bytes_max):
-            return Reason.SUCCESS
-        if definition.overflow == "reject" and self._has_room(size):
-            return Reason.SUCCESS
-        directions = read_directions(message.properties)
-        if directions is not None and directions.producer and not self._is_new(directions):
-            return Reason.SUCCESS  # it is here already
-        self.counters.refused += 1
-        return Reason.QUOTA_EXCEEDED
-
-    def _has_room(self, size: i64) -> bool:
-        definition = self.definition
-        if definition.length_max and self.depth() >= definition.length_max:
-            return False
-        return not definition.bytes_max or self.footprint.bytes + size <= definition.bytes_max
+        return find_refusal(self, message) if self.is_bounded else SUCCESS
 
     # ---------------------------------------------------------------- append
 
     def append(self, message: Message, is_dead_letter: bool = False) -> i64:
         """The offset it got, -1 when its producer had sent it before. A dead letter makes no other."""
         directions = read_directions(message.properties)
-        if directions is not None and directions.producer and not self._is_new(directions):
+        if directions is not None and directions.producer and not self.is_new(directions):
             self.counters.repeated += 1
             return -1
-        overflow = self.definition.overflow
-        if overflow == "drop_head" or (overflow == "dead_letter" and not is_dead_letter):
-            while not self._has_room(message.size_bytes()) and self.drop_head():
-                pass
+        if self.is_bounded:
+            bound(self, message, is_dead_letter)
         wall_ns = self.clock.wall_ns()
         offset: i64 = self.next
+        if message.expires_ns:
+            self.has_expiry = True
+        self.counters.appended += 1
+        if not self.is_durable:
+            if directions is not None:
+                self._direct(QueueRecord(offset, wall_ns, 0, 0, b"", 0), directions)
+            self.tail.add_message(offset, message, wall_ns)
+            self.footprint.add(message_size(message, self.tail.counts_payload))
+            self.next = offset + 1
+            self.visible = self.next
+            self.agenda.wake(self)
+            return offset
         record = QueueRecord(offset, wall_ns, 0, 0, b"", 0)
         if directions is not None:
             self._direct(record, directions)
-        expires_ns: i64 = message.expires_ns
-        if expires_ns:
-            self.has_expiry = True
-        expires_wall_ns = int(expires_ns + self.clock.wall_offset_ns) if expires_ns else 0
-        body = encode_record(int(self.number), record, message, expires_wall_ns)
+        body = encode_record(int(self.number), record, message, self._expires_wall_ns(message))
         position = self.note(queue_facts.RECORD_APPENDED, body)
         self.next = offset + 1
         self.tail.add(offset, position, body)
-        self.footprint.add(len(body))
-        self.counters.appended += 1
-        if record.is_special():
-            self._add_special(record)
+        self.footprint.add(body_size(body, self.tail.counts_payload))
         if position <= self.store.durable():
             self.visible = self.next
             self.agenda.wake(self)
@@ -190,7 +199,18 @@ class Queue(Outlet):
             self._last_position = position
         return offset
 
-    def _is_new(self, directions: Directions) -> bool:
+    def _expires_wall_ns(self, message: Message) -> int:
+        return int(message.expires_ns + self.clock.wall_offset_ns) if message.expires_ns else 0
+
+    def size_at(self, offset: i64) -> i64:
+        """Of a record; of one in segments nobody knows."""
+        return self.tail.size_of(offset) if self.tail.first <= offset < self.tail.end else 0
+
+    def size_of(self, message: Message) -> i64:
+        """About what it will count for."""
+        return message_size(message, self.tail.counts_payload)
+
+    def is_new(self, directions: Directions) -> bool:
         last = self.producers.get(directions.producer)
         return last is None or directions.sequence > last
 
@@ -206,23 +226,27 @@ class Queue(Outlet):
             record.producer_sequence = directions.sequence
         if self.is_stream:
             return  # read in order, by everyone
-        priority = directions.priority
-        record.priority = (
-            priority if priority < self.definition.priority_max else self.definition.priority_max
-        )
+        record.priority = min(int(directions.priority), self.definition.priority_max)
         if directions.delay_ms:
             record.not_before_wall_ns = record.time_wall_ns + directions.delay_ms * MILLISECONDS
+        if record.is_special():
+            self._add_special(record)
 
     def _add_special(self, record: QueueRecord) -> None:
-        due_ns: i64 = 0
-        if record.not_before_wall_ns:
-            due_ns = record.not_before_wall_ns - self.clock.wall_offset_ns
+        not_before: i64 = record.not_before_wall_ns
+        due_ns: i64 = not_before - self.clock.wall_offset_ns if not_before else 0
         self.specials[int(record.offset)] = (int(record.priority), int(due_ns))
         for group in self.groups.values():
             group.specials.add(record.offset, record.priority, due_ns)
 
     def is_special(self, offset: i64) -> bool:
         return len(self.specials) != 0 and int(offset) in self.specials
+
+    def priority_of(self, offset: i64) -> i64:
+        if not self.specials:
+            return 0
+        special = self.specials.get(int(offset))
+        return 0 if special is None else special[0]
 
     def fill_specials(self, group: Group) -> None:
         for offset, (priority, due_ns) in self.specials.items():
@@ -242,6 +266,12 @@ class Queue(Outlet):
     def dispatch(self) -> None:
         for group in list(self.groups.values()):
             group.dispatch()
+        self.offered = self.visible
+        if self.definition.message_ttl_ms < 0:
+            expire_unwanted(self)
+        if self.is_to_bound and not self.agenda.is_awake(self):
+            self.is_to_bound = False
+            make_room(self, 0, 0)
 
     # ----------------------------------------------------------------- facts
 
@@ -250,6 +280,8 @@ class Queue(Outlet):
         return self.store.queue_fact(kind, body) if self.is_durable else 0
 
     def note_settled(self, group: Group, first: i64, last: i64) -> None:
+        if not self.is_durable or not group.is_kept:
+            return
         body = queue_facts.encode_settled(int(self.number), int(group.number), int(first), int(last))
         self.note(queue_facts.RECORDS_SETTLED, body)
 
@@ -267,6 +299,8 @@ class Queue(Outlet):
             self.let_go()
 
     def note_returned(self, group: Group, offset: i64, attempts: i64, due_ns: i64) -> None:
+        if not self.is_durable or not group.is_kept:
+            return
         wall_ns = int(due_ns + self.clock.wall_offset_ns) if due_ns else 0
         body = queue_facts.encode_returned(
             int(self.number), int(group.number), int(offset), int(attempts), wall_ns
@@ -274,19 +308,19 @@ class Queue(Outlet):
         self.note(queue_facts.RECORD_RETURNED, body)
 
     def save_group(self, group: Group) -> None:
-        body = queue_facts.encode_group(
-            int(self.number), int(group.number), int(group.committed), group.name, group.filter
-        )
-        self.note(queue_facts.GROUP_SAVED, body)
+        numbers = int(self.number), int(group.number), int(group.committed)
+        if group.is_kept:
+            self.note(queue_facts.GROUP_SAVED, queue_facts.encode_group(*numbers, group.name, group.filter))
 
     # ---------------------------------------------------------------- groups
 
-    def get_group(self, name: str, filter: bytes) -> Group:
+    def get_group(self, name: str, filter: bytes, is_kept: bool = True) -> Group:
         """The group of that name and filter, made now if it is new: it starts at the oldest record."""
         title = f"{name}@{filter.decode()}" if filter else name
         group = self.groups.get(title)
         if group is None:
             group = Group(self, self._next_group, name, filter, self.low_mark())
+            group.is_kept = is_kept
             self._next_group += 1
             self.groups[title] = group
             self.fill_specials(group)
@@ -307,8 +341,9 @@ class Queue(Outlet):
         if not self.groups and not self.is_stream and low > self.first:
             self.first = low
             self.note(queue_facts.QUEUE_TRIMMED, queue_facts.encode_pair(int(self.number), int(low)))
-        body = queue_facts.encode_pair(int(self.number), int(group.number))
-        self.note(queue_facts.GROUP_REMOVED, body)
+        if group.is_kept:
+            pair = queue_facts.encode_pair(int(self.number), int(group.number))
+            self.note(queue_facts.GROUP_REMOVED, pair)
 
     def low_mark(self) -> i64:
         """The oldest offset somebody may still need."""
@@ -331,13 +366,39 @@ class Queue(Outlet):
                 most = lag
         return most
 
+    def ready(self) -> i64:
+        """Records that may be handed out: to the consumers of AMQP where there are such, else to anybody."""
+        if self.is_stream or not self.groups:
+            return self.next - self.first
+        group = self.groups.get(AMQP_GROUP)
+        if group is not None:
+            return group.ready()
+        most: i64 = 0
+        for other in self.groups.values():
+            waiting = other.ready()
+            if waiting > most:
+                most = waiting
+        return most
+
+    def unsettled(self) -> i64:
+        """Records that are with a consumer."""
+        count: i64 = 0
+        for group in self.groups.values():
+            count += len(group.pending)
+        return count
+
+    def consumer_count(self) -> i64:
+        count: i64 = 0
+        for group in self.groups.values():
+            count += len(group.consumers)
+        return count
+
     def let_go(self) -> None:
         """What nobody needs any more no longer counts, and need not be remembered."""
         low = self.low_mark()
         self.footprint.let_go(self.tail, low)
         if self.specials:
-            for offset in [offset for offset in self.specials if offset < low]:
-                del self.specials[offset]
+            forget_below(self.specials, low)
 
     def forget_folded(self, sequence: i64) -> None:
         if self.is_durable:
@@ -355,14 +416,47 @@ class Queue(Outlet):
 
     def find_record(self, offset: i64) -> bytes:
         """One record, read if need be; empty: it is not there (any more)."""
-        if offset >= self.tail.first:
-            return self.tail.get(offset) if offset < self.tail.end else b""
-        found = self.source.read(self.number, offset, offset + 1, 1)
-        return found[0] if found else b""
+        tail = self.tail
+        if offset < tail.first:
+            found = self.source.read(self.number, offset, offset + 1, 1)
+            return found[0] if found else b""
+        if offset >= tail.end or (not self.is_durable and offset < self.low_mark()):
+            return b""
+        if self.is_durable:
+            return tail.get(offset)
+        message = tail.get_message(offset)
+        priority, due_ns = self.specials.get(int(offset), (0, 0))
+        not_before: i64 = due_ns + self.clock.wall_offset_ns if due_ns else 0
+        record = QueueRecord(offset, tail.get_time(offset), not_before, priority, b"", 0)
+        return encode_record(int(self.number), record, message, self._expires_wall_ns(message))
+
+    def find_pending(self, group: Group | None, offset: i64) -> Pending | None:
+        """One record, read if need be; None: it is not there (any more)."""
+        if group is None:
+            group = self.nobody()
+        if not self.is_durable:
+            if offset < self.tail.first or offset >= self.tail.end:
+                return None
+            return self.make_pending(group, offset, b"")
+        body = self.find_record(offset)
+        return self.make_pending(group, offset, body) if body else None
+
+    def nobody(self) -> Group:
+        """The group of records that no group has."""
+        if self._nobody is None:
+            self._nobody = Group(self, 0, "", b"", 0)
+        return self._nobody
 
     def make_pending(self, group: Group, offset: i64, body: bytes) -> Pending:
+        """Of a queue in memory there is no body: it has the message."""
+        tail = self.tail
+        if not self.is_durable:
+            message = tail.get_message(offset)
+            return Pending(
+                group, offset, message, tail.get_time(offset), message_size(message, tail.counts_payload)
+            )
         message = decode_record_message(body, -self.clock.wall_offset_ns)
-        return Pending(group, offset, message, record_time(body), len(body))
+        return Pending(group, offset, message, record_time(body), body_size(body, tail.counts_payload))
 
     def routing_key(self, topic: bytes) -> bytes:
         """What filters inside the queue look at: the part behind the queue's name, or the whole topic."""
@@ -375,81 +469,6 @@ class Queue(Outlet):
 
     # ------------------------------------------------------------ ways to end
 
-    def is_expired(self, pending: Pending) -> bool:
-        if pending.message.is_expired(self.clock.now_ns):
-            return True
-        ttl_ms: i64 = self.definition.message_ttl_ms
-        return ttl_ms != 0 and pending.time_wall_ns + ttl_ms * MILLISECONDS <= self.clock.wall_ns()
-
-    def expire(self, group: Group, pending: Pending) -> None:
-        """Too old: to the dead letters if this queue names some, else gone by policy."""
-        self.counters.expired += 1
-        if self.definition.dead_letter not in ("", "off") and not self.is_stream:
-            self.bury(group, pending, "expired")
-        else:
-            group.finish(pending.offset, pending.offset)
-
-    def bury(self, group: Group, pending: Pending, reason: str) -> None:
-        """The dead letter is in the log before the settlement of its source: in one batch or an earlier one."""
-        if not self.is_stream:
-            if self.catalog.bury(self, group.title(), pending, reason):
-                self.counters.dead_lettered += 1
-            else:
-                self.counters.dropped += 1
-        group.bury_done(pending)
-
-    def drop_head(self) -> bool:
-        """Make room by policy: the oldest record that no consumer has goes; False when there is none."""
-        offset: i64 = self.low_mark()
-        while not self.is_stream and offset < self.next and self._is_taken(offset):
-            offset += 1
-        if offset >= self.next:
-            return False
-        if self.definition.overflow == "dead_letter" and self._bury_alone(offset, "overflow"):
-            self.counters.dead_lettered += 1
-        else:
-            self.counters.dropped += 1
-        if not self.groups or self.is_stream:
-            self.trim(offset + 1)
-            return True
-        for group in self.groups.values():
-            if not group.is_settled(offset):
-                group.finish(offset, offset)
-        self.let_go()
-        return True
-
-    def _bury_alone(self, offset: i64, reason: str) -> bool:
-        """A record that no group has taken."""
-        body = self.find_record(offset)
-        if not body or self.is_stream:
-            return False
-        pending = self.make_pending(Group(self, 0, "", b"", 0), offset, body)
-        return self.catalog.bury(self, "", pending, reason)
-
-    def expire_head(self) -> None:
-        """Without a group nobody comes by the records that are too old."""
-        seen: i64 = 0
-        while not self.groups and self.has_expiry and self.first < self.next and seen < SLICE:
-            seen += 1
-            body = self.find_record(self.first)
-            if body and not self.is_expired(self.make_pending(Group(self, 0, "", b"", 0), self.first, body)):
-                return
-            if body:
-                self.counters.expired += 1
-                if self.definition.dead_letter not in ("", "off"):
-                    self._bury_alone(self.first, "expired")
-            self.trim(self.first + 1)
-
-    def _is_taken(self, offset: i64) -> bool:
-        """Handed out in some group, or settled in all."""
-        is_needed = not self.groups
-        for group in self.groups.values():
-            if int(offset) in group.pending:
-                return True
-            if not group.is_settled(offset):
-                is_needed = True
-        return not is_needed
-
     def trim(self, first: i64) -> None:
         """Everything below goes, for every group."""
         if first <= self.first:
@@ -457,8 +476,6 @@ class Queue(Outlet):
         self.first = first
         self.note(queue_facts.QUEUE_TRIMMED, queue_facts.encode_pair(int(self.number), int(first)))
         for group in self.groups.values():
-            for pending in [pending for pending in group.pending.values() if pending.offset < first]:
-                group.forget(pending)
             group.move_up(first)
         self.let_go()
 
@@ -475,5 +492,9 @@ class Queue(Outlet):
         return count - self.depth()
 
     def on_tick(self, now_ns: i64) -> None:
+        if not self.groups:
+            if self.has_expiry:
+                expire_head(self)
+            return
         for group in list(self.groups.values()):
             group.on_tick(now_ns)

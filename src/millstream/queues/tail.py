@@ -1,7 +1,8 @@
 """The newest records of a queue, in memory: everything the segments do not hold yet.
 
 Records are kept as the bytes the log has, in blocks, so that one costs little more than its size and whole blocks can
-be let go when they have been folded or settled.
+be let go when they have been folded or settled. A queue that lives in memory has no log: it keeps the messages
+themselves, and when it took them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
+from millstream.model.message import Message
+from millstream.storage.queue_facts import record_payload_size
+
 SHIFT: Final[i64] = 8  # of an offset: 256 records to a block
+NOTHING: Final = Message(b"", b"", 0, False, b"", 0, "")
 
 
 @final
@@ -19,8 +24,21 @@ class Block:
     def __init__(self, first: i64) -> None:
         self.first: i64 = first
         self.bodies: list[bytes] = []
+        self.messages: list[Message] = []  # instead of bodies, where there is no log
+        self.times: list[int] = []  # of the messages
         self.last_sequence: i64 = 0
+        self._empty: i64 = 0  # so many at the front are gone
         self.sequences = BytesWriter()  # of each record, 64 bits; empty where nobody asks
+
+    def end(self) -> i64:
+        return self.first + len(self.bodies) + len(self.messages)
+
+    def empty_below(self, offset: i64) -> None:
+        """Let go of the messages below, however large; their places stay until all of them go."""
+        last: i64 = offset if offset < self.end() else self.end()
+        while self._empty < last - self.first:
+            self.messages[self._empty] = NOTHING
+            self._empty += 1
 
     def end_folded(self, sequence: i64) -> i64:
         """One past the last offset whose fact is not behind `sequence`."""
@@ -46,7 +64,11 @@ class Tail:
         self.end: i64 = first
         self.sealed: i64 = first
         self._is_exact = is_exact
+        self.counts_payload = False  # the size of a record is that of its payload
         self._blocks: dict[int, Block] = {}
+        self._last: Block | None = None  # where messages go
+        self._time: int = 0  # many messages have one time: one object serves them all
+        self._time_ns: i64 = 0
 
     def add(self, offset: i64, sequence: i64, body: bytes) -> None:
         """Append; a gap before it (damage) is filled with nothing."""
@@ -65,6 +87,26 @@ class Tail:
             write_i64_le(block.sequences, sequence)
         self.end = offset + 1
 
+    def add_message(self, offset: i64, message: Message, time_wall_ns: i64) -> None:
+        block = self._last
+        if block is None or offset >> SHIFT != block.first >> SHIFT:
+            block = self._blocks[int(offset >> SHIFT)] = self._last = Block(offset)
+        if time_wall_ns != self._time_ns:
+            self._time_ns = time_wall_ns
+            self._time = int(time_wall_ns)
+        block.messages.append(message)
+        block.times.append(self._time)
+        self.end = offset + 1
+
+    def get_message(self, offset: i64) -> Message:
+        block = self._blocks[int(offset >> SHIFT)]
+        return block.messages[offset - block.first]
+
+    def get_time(self, offset: i64) -> i64:
+        """When the message at `offset` came."""
+        block = self._blocks[int(offset >> SHIFT)]
+        return block.times[offset - block.first]
+
     def get(self, offset: i64) -> bytes:
         """The record at `first` <= offset < `end`; empty: it was lost to damage."""
         block = self._blocks[int(offset >> SHIFT)]
@@ -74,9 +116,15 @@ class Tail:
         """Bytes of the records with first <= offset < end, all of which are here."""
         size: i64 = 0
         while first < end:
-            size += len(self.get(first))
+            size += self.size_of(first)
             first += 1
         return size
+
+    def size_of(self, offset: i64) -> i64:
+        block = self._blocks[int(offset >> SHIFT)]
+        if block.messages:
+            return message_size(block.messages[offset - block.first], self.counts_payload)
+        return body_size(block.bodies[offset - block.first], self.counts_payload)
 
     def forget_folded(self, sequence: i64, low: i64) -> i64:
         """All facts up to `sequence` are in segments: let go of whole blocks of them. Gives the bytes of those from
@@ -88,7 +136,7 @@ class Tail:
             if block.last_sequence > sequence or not self._is_whole(key):
                 self._seal(block.end_folded(sequence))
                 break
-            end: i64 = block.first + len(block.bodies)
+            end: i64 = block.end()
             self._seal(end)
             size += self.size_between(low if low > block.first else block.first, end)
             self._drop(key, block)
@@ -103,9 +151,9 @@ class Tail:
         while self._blocks:
             key = next(iter(self._blocks))
             block = self._blocks[key]
-            if block.first + len(block.bodies) > offset:
-                return
-            if not self._is_whole(key):
+            if block.end() > offset or not self._is_whole(key):
+                if block.messages:
+                    block.empty_below(offset)
                 return
             self._drop(key, block)
 
@@ -115,4 +163,12 @@ class Tail:
 
     def _drop(self, key: int, block: Block) -> None:
         del self._blocks[key]
-        self.first = block.first + len(block.bodies)
+        self.first = block.end()
+
+
+def message_size(message: Message, counts_payload: bool) -> i64:
+    return len(message.payload) if counts_payload else message.size_bytes()
+
+
+def body_size(body: bytes, counts_payload: bool) -> i64:
+    return record_payload_size(body) if counts_payload and body else len(body)

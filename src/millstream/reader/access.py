@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from millstream.queues.names import queue_prefix
 from millstream.reader.broker_link import BrokerLink
 from millstream.reader.http import Credentials, HttpFault
 
@@ -43,7 +44,7 @@ class _Known:
 
 def queue_topic(name: str) -> str:
     """The topic whose rights are those of a queue."""
-    return name if name.startswith("$dlq/") else f"$queue/{name}"
+    return queue_prefix(name).decode()
 
 
 class Access:

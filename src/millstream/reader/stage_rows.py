@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.queues.directions import encode_user_property
-from millstream.queues.names import split_queue_topic
+from millstream.queues.names import queue_prefix, split_queue_topic
 from millstream.reader.http import HttpFault
 from millstream.storage.stage_format import StageWriter
 
@@ -131,7 +131,7 @@ class RowMaker:
         self._admit = admit
         self._topics: dict[bytes | None, bytes] = {}  # as it stands in a row: where that goes
         queue = defaults.queue
-        self._prefix = (queue if queue.startswith("$dlq/") else f"$queue/{queue}").encode() if queue else b""
+        self._prefix = queue_prefix(queue) if queue else b""
 
     def add(self, batch: pa.RecordBatch) -> None:
         try:

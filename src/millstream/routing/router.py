@@ -7,9 +7,10 @@ makes every route older than it stale; a change of one exact topic only drops th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from millstream.model.errors import Reason
 from millstream.model.outlet import Outlet, Target
@@ -19,6 +20,7 @@ from millstream.routing.subscription import Subscription
 from millstream.routing.tree import Found, TopicTree
 
 STALE: Final[i64] = -1
+LIGHT: Final[i64] = 16  # receivers of a route that counts as one
 
 
 @final
@@ -35,18 +37,31 @@ class Route:
         self.is_stored = False  # some target keeps what it gets
         self.settles = False  # publishing there answers a delivery of a queue
         self.refusal = Reason.SUCCESS  # why nothing can be published there
+        self.is_by_headers = False  # made for one message: the next one may go elsewhere
+        self.derived: list[Route] | None = None  # routes made of this one, stale when it is
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TopicBindings(ABC):
+    """Who binds queues to topics in another way than by filters. A change there raises the router's generation."""
+
+    @abstractmethod
+    def find_outlets(self, topic: bytes) -> list[Outlet]: ...
 
 
 @final
 class Router:
-    def __init__(self, cache_max: i64) -> None:
+    def __init__(self, cache_max: i64, bindings: TopicBindings | None = None) -> None:
         self.tree = TopicTree()
+        self._bindings = bindings
         self.generation: i64 = 0
         self._routes: dict[bytes, Route] = {}
         self._cache_max: i64 = cache_max
         self._turn: i64 = 0
         # a session that matches by one subscription has one Target for all topics, so routes can be compared
         self._targets: dict[Subscription, Target] = {}
+        self._bound: dict[Outlet, Target] = {}  # the same of queues that are bound
+        self._weight: i64 = 0  # of the routes in the cache
 
     def subscribe(self, subscription: Subscription) -> Subscription | None:
         replaced = self.tree.add(subscription)
@@ -70,7 +85,9 @@ class Router:
         """Rights or presence changed in a way that may touch any topic."""
         self.generation += 1
         self._routes.clear()
+        self._weight = 0
         self._targets.clear()
+        self._bound.clear()
 
     def _forget(self, filter: bytes, replaced: Subscription | None) -> None:
         if replaced is not None:
@@ -78,14 +95,37 @@ class Router:
         if has_wildcard(filter):
             self.generation += 1
             self._routes.clear()
+            self._weight = 0
             return
         route = self._routes.pop(filter, None)
         if route is not None:
             route.generation = STALE
+            self._weight -= weigh(route, self._cache_max)
+            if route.derived is not None:
+                for derived in route.derived:
+                    derived.generation = STALE
+
+    def derive_route(self, topic: bytes, outlets: list[Outlet], is_kept: bool) -> Route:
+        """The subscribers of a topic and some queues, each once, in place of the queues that `bindings` would find.
+        `is_kept`: whether the caller remembers it, so that it must hear when it is stale."""
+        base = self.find_route(topic)
+        route = self._make_route(topic, outlets)
+        if is_kept:
+            if base.derived is None:
+                base.derived = []
+            base.derived.append(route)
+        return route
 
     def _resolve(self, topic: bytes) -> Route:
-        if len(self._routes) >= self._cache_max:
+        if self._weight >= self._cache_max:
             self.forget_all()  # connections hold routes too: only a new generation reaches them
+        outlets: list[Outlet] = [] if self._bindings is None else self._bindings.find_outlets(topic)
+        route = self._make_route(topic, outlets)
+        self._routes[topic] = route
+        self._weight += weigh(route, self._cache_max)
+        return route
+
+    def _make_route(self, topic: bytes, outlets: list[Outlet]) -> Route:
         found = self.tree.match(topic)
         route = Route(topic, self.generation)
         if len(found.subscriptions) == 1:
@@ -94,6 +134,8 @@ class Router:
                 route.targets.append(self._target_of(subscription))
         elif found.subscriptions:
             self._fold(found, topic, route)
+        if outlets:
+            self.add_outlets(route, outlets)
         if found.groups:
             self._turn += 1
             route.shares = [Share(members, topic, self._turn) for members in found.groups]
@@ -102,8 +144,21 @@ class Router:
         for target in route.targets:
             if target.outlet.is_storing():
                 route.is_stored = True
-        self._routes[topic] = route
         return route
+
+    def add_outlets(self, route: Route, outlets: list[Outlet]) -> None:
+        """Bound queues; one that is there already gets no second copy."""
+        known: dict[Outlet, None] = {}
+        for target in route.targets:
+            known[target.outlet] = None
+        for outlet in outlets:
+            if outlet not in known:
+                bound = self._bound.get(outlet)
+                if bound is None:
+                    bound = self._bound[outlet] = Target(outlet, 2, True, (), b"")
+                route.targets.append(bound)
+                if outlet.is_storing():
+                    route.is_stored = True
 
     def _target_of(self, subscription: Subscription) -> Target:
         target = self._targets.get(subscription)
@@ -127,6 +182,11 @@ class Router:
                 route.targets.append(self._target_of(subscriptions[0]))
             else:
                 route.targets.append(fold_target(outlet, subscriptions))
+
+
+def weigh(route: Route, cache_max: i64) -> i64:
+    """How much of a cache it takes up: one with very many receivers as much as several, but never most of it."""
+    return 1 + min(len(route.targets) // LIGHT, cache_max // 8)
 
 
 def fold_target(outlet: Outlet, subscriptions: list[Subscription]) -> Target:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from millstream.protocols.mqtt.context import Entropy
+from millstream.protocols.endpoint import Entropy
 
 
 class SystemEntropy(Entropy):
@@ -13,3 +13,6 @@ class SystemEntropy(Entropy):
 
     def make_nonce(self) -> str:
         return secrets.token_urlsafe(24)
+
+    def make_name(self) -> str:
+        return secrets.token_urlsafe(16)

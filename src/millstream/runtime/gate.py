@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64, mypyc_attr
 
 from millstream.model.limits import Limits
-from millstream.protocols.endpoint import Endpoint
+from millstream.protocols.endpoint import Endpoint, Link
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.endpoint import MqttEndpoint
 from millstream.runtime.deadlines import Deadlines
@@ -35,12 +35,30 @@ class Asker(ABC):
     def later(self, delay_ns: i64, connection: TransportLink) -> None: ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Reception(ABC):
+    """Which protocol a listener speaks: gives each of its connections an endpoint."""
+
+    @abstractmethod
+    def make_endpoint(self, link: Link, now_ns: i64) -> Endpoint: ...
+
+
+@final
+class MqttReception(Reception):
+    def __init__(self, context: MqttContext) -> None:
+        self._context = context
+
+    def make_endpoint(self, link: Link, now_ns: i64) -> Endpoint:
+        return MqttEndpoint(self._context, link, now_ns)
+
+
 @final
 class Gate:
     def __init__(
         self, context: MqttContext, deadlines: Deadlines, asker: Asker, limits: Limits, clock: LoopClock
     ) -> None:
-        self.context = context
+        self.observer = context.observer
+        self.mqtt = MqttReception(context)
         self.clock = clock
         self.deadlines = deadlines
         self.asker = asker
@@ -88,6 +106,3 @@ class Gate:
 
     def on_gone(self) -> None:
         self.connections -= 1
-
-    def make_endpoint(self, link: TransportLink, now_ns: i64) -> Endpoint:
-        return MqttEndpoint(self.context, link, now_ns)

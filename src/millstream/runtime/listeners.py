@@ -8,7 +8,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from millstream.runtime.gate import Gate
+from millstream.runtime.gate import Gate, Reception
 from millstream.runtime.tcp import TcpConnection
 from millstream.runtime.websocket import WebSocketConnection, WebSocketOptions
 
@@ -44,6 +44,7 @@ def make_tls_context(
 
 async def listen(
     gate: Gate,
+    reception: Reception,
     name: str,
     host: str,
     port: int,
@@ -54,7 +55,7 @@ async def listen(
 
     def make_connection() -> asyncio.Protocol:
         connection: object = (
-            TcpConnection(gate) if websocket is None else WebSocketConnection(gate, websocket)
+            TcpConnection(gate, reception) if websocket is None else WebSocketConnection(gate, websocket)
         )
         return connection  # type: ignore[return-value]  # duck-typed, so that it can be compiled
 

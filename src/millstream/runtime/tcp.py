@@ -1,4 +1,4 @@
-"""MQTT over TCP and TLS: reads go to the endpoint as they come."""
+"""TCP and TLS, for every protocol: reads go to the endpoint as they come."""
 
 from __future__ import annotations
 

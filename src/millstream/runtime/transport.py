@@ -15,7 +15,7 @@ from millstream.protocols.endpoint import Endpoint, Link
 from millstream.security.authentication import Credentials
 
 if TYPE_CHECKING:
-    from millstream.runtime.gate import Gate
+    from millstream.runtime.gate import Gate, Reception
 
 WAITS_FOR_OUTLET: Final[i64] = 1
 WAITS_FOR_ANSWER: Final[i64] = 2
@@ -26,9 +26,10 @@ LINGER_NS: Final[i64] = 5_000_000_000  # a peer that does not read may hold its 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TransportLink(Link):
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, reception: Reception | None = None) -> None:
         super().__init__("")
         self.gate = gate
+        self.reception: Reception = reception or gate.mqtt
         self.transport: asyncio.Transport | None = None
         self.endpoint: Endpoint | None = None
         self._waits: i64 = 0
@@ -59,7 +60,7 @@ class TransportLink(Link):
 
     def on_made(self, now_ns: i64) -> None:
         """The connection may speak: give it an endpoint."""
-        endpoint = self.gate.make_endpoint(self, now_ns)
+        endpoint = self.reception.make_endpoint(self, now_ns)
         self.endpoint = endpoint
         self._arm(endpoint.next_deadline())
 
@@ -78,7 +79,7 @@ class TransportLink(Link):
             try:
                 endpoint.on_lost(time.monotonic_ns())
             except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
-                self.gate.context.observer.failed("", self.address, fault)
+                self.gate.observer.failed("", self.address, fault)
 
     def pause_writing(self) -> None:
         endpoint = self.endpoint
@@ -185,7 +186,7 @@ class TransportLink(Link):
 
     def on_fault(self, fault: Exception) -> None:
         """Our own bug: it ends this connection and nothing else."""
-        self.gate.context.observer.failed("", self.address, fault)
+        self.gate.observer.failed("", self.address, fault)
         if self.transport is not None:
             self.transport.abort()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import difflib
 from typing import Final, final
 
-from millstream.model.topic import covers, matches, split_share
+from millstream.model.topic import covers, matches, overlaps, split_share
 from millstream.security.grants import NO_RULE, Grants
 from millstream.security.principal import ANONYMOUS_NAME, Principal
 from millstream.security.rules import Acl, FilterTemplate, Rule, find_template_fault
@@ -133,6 +133,25 @@ class Authorizer:
         if self._find_match(selection, principal, client_id, topic, on_publish=False, is_deny=False):
             return True
         return acl.default_allow and not _is_system(topic)
+
+    def has_all(self, principal: Principal, client_id: str, filter: bytes, on_publish: bool) -> bool:
+        """Whether everything under `filter` is allowed and nothing of it denied: for what works on its own later
+        on, such as a binding, where no single message is asked for any more."""
+        acl = self._acl
+        if acl is None:
+            return True
+        selection = self._select(principal.account, principal.name)
+        if selection.grants.find_set(on_publish, True).has_overlap(filter):
+            return False
+        for denied, _ in self._expand(selection, principal, client_id, on_publish, True):
+            if overlaps(denied, filter):
+                return False
+        if selection.grants.find_set(on_publish, False).find_cover(filter):
+            return True
+        for allowed, _ in self._expand(selection, principal, client_id, on_publish, False):
+            if covers(allowed, filter):
+                return True
+        return acl.default_allow and not _is_system(filter)
 
     def explain(self, action: str, principal: Principal, client_id: str, topic: bytes) -> str:
         """One sentence on which rule decides; `action` is publish, subscribe or receive."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from millstream.model.topic import covers, has_wildcard, matches
+from millstream.model.topic import covers, has_wildcard, matches, overlaps
 from millstream.security.rules import Rule
 
 NO_RULE: Final = 0
@@ -60,6 +60,17 @@ class FilterSet:
             if covers(filter, narrow):
                 return number
         return NO_RULE
+
+    def has_overlap(self, wanted: bytes) -> bool:
+        """Whether some topic that `wanted` matches is also matched by one of these. Looks at all of them."""
+        for filter in self._exact:
+            if overlaps(filter, wanted):
+                return True
+        for entries in self._by_first_level.values():
+            for filter, _ in entries:
+                if overlaps(filter, wanted):
+                    return True
+        return any([overlaps(filter, wanted) for filter, _ in self._leading])
 
 
 @final

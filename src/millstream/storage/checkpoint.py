@@ -10,6 +10,7 @@ another process.
     r <account> 0 <topic>  body                 q <queue>                state
     x <queue>              its segments are to be removed
     b <account> 0 <query>  how far its batches are published
+    e <account> 0 <name>   body of an exchange  k <binding>              body
     0 meta                 last sequence, file  0 gap <queue> <first>    last offset of what a repair found lost
 
 Records of queues go to their segments instead, which are made safe before the table is.
@@ -26,8 +27,9 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
-from millstream.storage import facts, queue_facts, stage_facts
+from millstream.storage import exchange_facts, facts, queue_facts, stage_facts
 from millstream.storage.disk import DiskFault
+from millstream.storage.exchange_facts import ExchangeFold
 from millstream.storage.fold import PLACEHOLDER, Fold
 from millstream.storage.log_format import Record
 from millstream.storage.segment_writer import SegmentWriter
@@ -108,6 +110,8 @@ class Checkpoint:
                 self._appended.append(body)
         elif stage_facts.FIRST_KIND <= kind <= stage_facts.LAST_KIND:
             self._apply_stage(kind, body)
+        elif exchange_facts.FIRST_KIND <= kind <= exchange_facts.LAST_KIND:
+            self._apply_exchange(kind, body)
         elif kind in (facts.DELIVERY_ADDED, facts.DELIVERY_ADVANCED, facts.DELIVERY_REMOVED):
             self._apply_delivery(kind, body)
         elif kind in (facts.RETAINED_SAVED, facts.RETAINED_REMOVED):
@@ -174,6 +178,16 @@ class Checkpoint:
         if query is not None:
             self._table.put(key, stage_facts.encode_query(query))
         elif stored is not None:
+            self._table.delete(key)
+        else:
+            self.orphans += 1
+
+    def _apply_exchange(self, kind: int, body: bytes) -> None:
+        is_binding = kind in (exchange_facts.BINDING_SAVED, exchange_facts.BINDING_REMOVED)
+        key = binding_entry(body) if is_binding else exchange_entry(body)
+        if kind in (exchange_facts.EXCHANGE_SAVED, exchange_facts.BINDING_SAVED):
+            self._table.put(key, body)
+        elif self._table.get(key) is not None:
             self._table.delete(key)
         else:
             self.orphans += 1
@@ -303,6 +317,15 @@ def query_entry(account: str, query: str) -> bytes:
     return b"b" + to_key(account.encode() + b"\0" + query.encode())
 
 
+def exchange_entry(body: bytes) -> bytes:
+    account, name = exchange_facts.decode_exchange_name(body)
+    return b"e" + to_key(account.encode() + b"\0" + name.encode())
+
+
+def binding_entry(body: bytes) -> bytes:
+    return b"k" + to_key(body)
+
+
 def read_meta(table: Table) -> tuple[int, int]:
     """(last sequence, last file) folded into the table."""
     meta = table.get(META)
@@ -331,6 +354,7 @@ def load_table(table: Table, fold: Fold) -> None:
             fold.apply(Record(0, kind, body))
     load_queues(table, fold.queues)
     load_stages(table, fold.stages)
+    load_exchanges(table, fold.exchanges)
     fold.last_sequence = read_meta(table)[0]
 
 
@@ -346,3 +370,10 @@ def load_stages(table: Table, stages: StageFold) -> None:
     for _, body in table.items(b"b"):
         query = stage_facts.decode_query(body)
         stages.queries[query.key()] = query
+
+
+def load_exchanges(table: Table, exchanges: ExchangeFold) -> None:
+    for _, body in table.items(b"e"):
+        exchanges.apply(exchange_facts.EXCHANGE_SAVED, body)
+    for _, body in table.items(b"k"):
+        exchanges.apply(exchange_facts.BINDING_SAVED, body)

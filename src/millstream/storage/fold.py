@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.model.message import Message
-from millstream.storage import facts, queue_facts, stage_facts
+from millstream.storage import exchange_facts, facts, queue_facts, stage_facts
+from millstream.storage.exchange_facts import ExchangeFold
 from millstream.storage.log_format import Record
 from millstream.storage.stage_facts import StageFold
 from millstream.storage.store import SessionKey, StoredSession, StoredState, StoredWill
@@ -39,6 +40,7 @@ class Fold:
         self._delivered: dict[int, dict[int, int]] = {}  # session: sequence of a delivery: message
         self.queues = QueueFold()
         self.stages = StageFold()
+        self.exchanges = ExchangeFold()
         self.last_sequence = 0
         self.orphans = 0  # facts about something the log no longer holds: only after damage
 
@@ -55,6 +57,8 @@ class Fold:
                 queue.tail.append((self.last_sequence, body))
         elif stage_facts.FIRST_KIND <= kind <= stage_facts.LAST_KIND:
             self.stages.apply(kind, body)
+        elif exchange_facts.FIRST_KIND <= kind <= exchange_facts.LAST_KIND:
+            self.exchanges.apply(kind, body)
         elif kind in (facts.DELIVERY_ADDED, facts.DELIVERY_ADVANCED, facts.DELIVERY_REMOVED):
             self._apply_delivery(kind, body)
         elif kind in (facts.RETAINED_SAVED, facts.RETAINED_REMOVED):
@@ -72,7 +76,10 @@ class Fold:
         ]
         queues = self.queues
         sessions = list(self._sessions.values())
-        return StoredState(sessions, retained, list(queues.queues.values()), queues.last_number)
+        state = StoredState(sessions, retained, list(queues.queues.values()), queues.last_number)
+        state.exchanges = list(self.exchanges.exchanges.values())
+        state.bindings = self.exchanges.decode_bindings()
+        return state
 
     def numbers(self) -> dict[tuple[str, str], int]:
         return {session.key.pair(): number for number, session in self._sessions.items()}

@@ -127,6 +127,9 @@ class LogStore(Store):
     def queue_fact(self, kind: i64, body: bytes) -> i64:
         return self._log.append(int(kind), body)
 
+    def exchange_fact(self, kind: i64, body: bytes) -> i64:
+        return self._log.append(int(kind), body)
+
     def _number(self, key: SessionKey) -> int:
         return self._numbers[key.pair()]
 

@@ -1,6 +1,6 @@
 """The store in memory: it survives a broker object, not the process. Everything is safe at once.
 
-Queues are their own memory: nothing of them is kept here."""
+Queues and exchanges are their own memory: nothing of them is kept here."""
 
 from __future__ import annotations
 
@@ -99,5 +99,9 @@ class MemoryStore(Store):
         self._retained.pop((account, topic), None)
 
     def queue_fact(self, kind: i64, body: bytes) -> i64:
+        self._position += 1
+        return self._position
+
+    def exchange_fact(self, kind: i64, body: bytes) -> i64:
         self._position += 1
         return self._position

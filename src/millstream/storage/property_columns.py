@@ -1,7 +1,8 @@
 """What of the properties of messages is a column: content type, event time, user properties.
 
-Properties are stored as an MQTT 5 property block without its length (`model/message`). Only what belongs to a message
-stands in it; at anything else reading of that block ends, and what was found before stays.
+Properties are stored as an MQTT 5 property block without its length (`model/message`), behind what another protocol carries
+for itself (`model/carried`). Only what belongs to a message stands in it; at anything else reading of that block ends,
+and what was found before stays.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i32_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
+from millstream.model.carried import CARRIED
 from millstream.storage.column_buffers import Buffers, NumberColumn, PlainColumn, Spans, Validity
 
 HEADERS_NONE: Final = 0
@@ -145,7 +147,7 @@ class PropertyReader:
                 at = self.content_type_end = _text_end(piece, at, end)
                 if at < 0:
                     self.content_type_at = -1
-            elif kind in (_RESPONSE_TOPIC, _CORRELATION_DATA):
+            elif kind in (_RESPONSE_TOPIC, _CORRELATION_DATA, CARRIED):  # a size and as many bytes
                 at = _text_end(piece, at, end)
             elif kind == _PAYLOAD_FORMAT:
                 at += 1

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from millstream.model.message import Message
 from millstream.storage.facts import FactFault, Reader, decode_message, encode_message
-from millstream.storage.little_endian import read_u64
+from millstream.storage.little_endian import read_u32, read_u64
 
 QUEUE_SAVED: Final = 20
 QUEUE_REMOVED: Final = 21
@@ -120,6 +120,14 @@ def record_place(body: bytes) -> tuple[int, int]:
 
 def record_time(body: bytes) -> i64:
     return read_u64(body, 16)
+
+
+def record_payload_size(body: bytes) -> i64:
+    size: i64 = body[HEAD_SIZE - 1]
+    at: i64 = (HEAD_SIZE + size + 8 if size else HEAD_SIZE) + 10
+    for _ in range(3):  # topic, properties, publisher
+        at += 4 + read_u32(body, at)
+    return read_u32(body, at)
 
 
 def is_plain(body: bytes) -> bool:

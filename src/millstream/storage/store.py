@@ -18,6 +18,7 @@ from millstream.model.errors import Reason
 from millstream.model.message import Message
 
 if TYPE_CHECKING:
+    from millstream.storage.exchange_facts import StoredBinding, StoredExchange
     from millstream.storage.stored_queue import StoredQueue
 
 
@@ -95,6 +96,8 @@ class StoredState:
         self.sessions = sessions
         self.retained = retained
         self.queues = queues
+        self.exchanges: list[StoredExchange] = []
+        self.bindings: list[StoredBinding] = []
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -164,3 +167,7 @@ class Store(ABC):
     @abstractmethod
     def queue_fact(self, kind: i64, body: bytes) -> i64:
         """A fact about queues in the form of `queue_facts`; gives its position."""
+
+    @abstractmethod
+    def exchange_fact(self, kind: i64, body: bytes) -> i64:
+        """A fact about exchanges in the form of `exchange_facts`; gives its position."""

@@ -6,7 +6,8 @@ import struct
 from typing import Final, final
 
 from millstream.storage import facts
-from millstream.storage.checkpoint import META, Table, query_entry, to_key
+from millstream.storage.checkpoint import META, Table, binding_entry, exchange_entry, query_entry, to_key
+from millstream.storage.exchange_facts import decode_binding, decode_exchange
 from millstream.storage.facts import FactFault
 from millstream.storage.fold import PLACEHOLDER
 from millstream.storage.stage_facts import decode_query
@@ -16,7 +17,7 @@ _KEY: Final = struct.Struct(">Q")
 _PAIR: Final = struct.Struct(">QQ")
 _USES_SIZE: Final = 4
 _META_SIZE: Final = 16
-_PREFIXES: Final = b"msuidwrqxb"
+_PREFIXES: Final = b"msuidwrqxbek"
 _WORDS: Final = {
     "m": "a message",
     "s": "a session",
@@ -28,6 +29,8 @@ _WORDS: Final = {
     "q": "a queue with its groups",
     "x": "the mark of a removed queue",
     "b": "a query that writes batches",
+    "e": "an exchange",
+    "k": "a binding of an exchange",
 }
 
 
@@ -105,6 +108,12 @@ def _is_right(key: bytes, body: bytes) -> bool:
         return len(rest) == _KEY.size
     if kind == b"b":
         return key == query_entry(*decode_query(body).key())
+    if kind == b"e":
+        decode_exchange(body)
+        return key == exchange_entry(body)
+    if kind == b"k":
+        decode_binding(body)
+        return key == binding_entry(body)
     decode_state(_KEY.unpack(rest)[0], body)
     return True
 

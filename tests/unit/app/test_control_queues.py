@@ -30,7 +30,7 @@ async def test_making_a_queue_never_changes_one_that_is_there() -> None:
     assert (await world.ask("queue.show", name="orders"))["definition"]["max_deliveries"] == 3
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "$secret", "a+b", "x" * 201])
+@pytest.mark.parametrize("name", ["", "$secret", "a\nb", "x" * 256])
 async def test_a_name_that_no_queue_can_have_is_refused(name: str) -> None:
     with pytest.raises(Refused):
         await ControlWorld().ask("queue.create", name=name)

@@ -10,6 +10,10 @@ from millstream.app.control_records import SLICE, decode_block, make_moved
 from millstream.model.errors import Unavailable
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
+from millstream.protocols.amqp091.mapping import PropertyCache
+from millstream.protocols.amqp091.mapping import make_message as make_amqp_message
+from millstream.protocols.amqp091.native import read_native
+from millstream.protocols.amqp091.wire.properties import BasicProperties, encode_properties
 from millstream.protocols.mqtt.mapping import encode_block
 from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.queues.directions import read_user_properties
@@ -218,6 +222,36 @@ def test_moving_leaves_every_other_property_alone() -> None:
     kept = decode_block(moved.properties)
     assert kept.correlation_data == properties.correlation_data
     assert kept.content_type == b"text/plain"
+
+
+def publish_amqp(exchange: bytes, key: bytes, topic: bytes) -> Message:
+    properties = BasicProperties()
+    properties.headers = {b"number": 7, b"delay-ms": b"5"}
+    properties.delivery_mode = 2
+    raw = encode_properties(properties)
+    return make_amqp_message(PropertyCache(), exchange, key, topic, raw, b"x", 1, 0, "amqp-1")
+
+
+async def test_a_record_of_an_amqp_publisher_shows_what_it_said() -> None:
+    world = ControlWorld()
+    await world.ask("queue.create", name="q")
+    world.broker.publish_internal(
+        world.broker.get_account("default"), publish_amqp(b"", b"q", b"$queue/q"), None
+    )
+    record = (await world.ask("queue.peek", name="q"))["records"][0]
+    assert (record["exchange"], record["routing_key"]) == ("", "q")
+    assert record["amqp_properties"] == {"headers": {"number": 7, "delay-ms": "5"}, "delivery-mode": 2}
+    assert record["properties"] == [["number", "7"], ["delay-ms", "5"]]
+
+
+def test_a_moved_record_of_an_amqp_publisher_keeps_its_properties_byte_for_byte() -> None:
+    source = publish_amqp(b"", b"a", b"$queue/a")
+    native = read_native(make_moved(source, "b"))
+    assert (native.exchange, native.routing_key) == (b"", b"b")
+    assert native.properties == read_native(source).properties
+    assert read_user_properties(make_moved(source, "b").properties) == [(b"number", b"7")]
+    bound = read_native(make_moved(publish_amqp(b"orders", b"new", b"orders/new"), "b"))
+    assert (bound.exchange, bound.routing_key) == (b"orders", b"new")
 
 
 async def test_a_full_target_ends_the_move_and_nothing_is_lost() -> None:

@@ -25,7 +25,8 @@ from millstream.storage.segment_reader import SegmentReader
 
 
 def make_millstream(data_dir: Path, **storage: object) -> Millstream:
-    values = {"data_dir": str(data_dir), "mqtt": {"port": 0}, "websocket": {"enabled": False}}
+    off = {"enabled": False}
+    values = {"data_dir": str(data_dir), "mqtt": {"port": 0}, "websocket": off, "amqp": off}
     return Millstream(config_of({**values, "storage": storage}))
 
 

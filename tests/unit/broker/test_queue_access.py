@@ -54,10 +54,19 @@ def test_with_auto_create_off_an_unknown_queue_is_refused() -> None:
     assert world.put(b"a") == [Reason.SUCCESS]
 
 
-@pytest.mark.parametrize("topic", [b"$queue/", b"$queue//a", b"$queue/$x", b"$dlq/", b"$queue/" + b"n" * 201])
+@pytest.mark.parametrize("topic", [b"$queue/", b"$queue//a", b"$queue/$x", b"$dlq/", b"$queue/" + b"n" * 256])
 def test_a_name_that_cannot_be_is_refused(world: QueueBroker, topic: bytes) -> None:
     assert world.put(b"a", topic=topic) == [Reason.TOPIC_INVALID]
     assert world.account.queues.catalog.queues == {}
+
+
+def test_a_queue_that_belongs_to_one_connection_is_consumed_by_no_other(world: QueueBroker) -> None:
+    world.declare(kind="ephemeral").owner = object()
+    session, _ = world.connect("c")
+    with pytest.raises(Refused, match="alone") as caught:
+        world.consume(session)
+    assert caught.value.reason is Reason.LOCKED
+    assert world.put(b"a") == [Reason.SUCCESS]
 
 
 def test_a_full_queue_refuses_the_publish(world: QueueBroker) -> None:

@@ -30,7 +30,7 @@ class Serving:
     def __init__(self, directory: Path) -> None:
         (directory / "acl.yaml").write_text(ACL)
         (directory / "a.yaml").write_text(
-            "mqtt:\n  port: 0\nwebsocket:\n  port: 0\nauth:\n  acl_file: acl.yaml\nlog:\n  format: json\n"
+            "mqtt:\n  port: 0\nwebsocket:\n  port: 0\namqp:\n  port: 0\nauth:\n  acl_file: acl.yaml\nlog:\n  format: json\n"
         )
         self.directory = directory
         clean = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
@@ -43,7 +43,7 @@ class Serving:
             text=True,
         )
         assert self.process.stdout is not None
-        self.lines = [self.process.stdout.readline().strip() for _ in range(2)]
+        self.lines = [self.process.stdout.readline().strip() for _ in range(3)]
         self.urls = dict(line.split(" ", 1) for line in self.lines)
         self.wait_event("ready")
 
@@ -73,6 +73,7 @@ def test_serve_prints_its_addresses_and_writes_them_to_the_ready_file(serving: S
     assert serving.lines == [
         f"mqtt mqtt://127.0.0.1:{listeners['mqtt']['port']}",
         f"websocket ws://127.0.0.1:{listeners['websocket']['port']}/mqtt",
+        f"amqp amqp://127.0.0.1:{listeners['amqp']['port']}",
     ]
 
 

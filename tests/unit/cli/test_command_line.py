@@ -49,6 +49,14 @@ COMMANDS = [
     ["queue", "remove-group"],
     ["queue", "bind"],
     ["queue", "unbind"],
+    ["exchange", "list"],
+    ["exchange", "show"],
+    ["exchange", "declare"],
+    ["exchange", "delete"],
+    ["exchange", "bind"],
+    ["exchange", "unbind"],
+    ["definitions", "export"],
+    ["definitions", "import"],
 ]
 
 

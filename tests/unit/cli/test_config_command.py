@@ -25,7 +25,8 @@ def test_check_lists_what_would_be_opened() -> None:
     result = run("check", "--set", "mqtt.port=7", "-o", "json")
     assert result.exit_code == 0
     listeners = json.loads(result.stdout)["listeners"]
-    assert [(entry["listener"], entry["port"]) for entry in listeners] == [("mqtt", 7), ("websocket", 8083)]
+    opened = [(entry["listener"], entry["port"]) for entry in listeners]
+    assert opened == [("mqtt", 7), ("websocket", 8083), ("amqp", 5672)]
 
 
 def test_check_in_words() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from millstream.config.difference import difference, flatten
-from millstream.config.keys import NAMED, all_keys
+from millstream.config.keys import ANY_NAME, all_keys
 from millstream.config.load import config_of
 from millstream.config.schema import Config
 
@@ -29,4 +29,4 @@ def test_accounts_that_come_and_go_are_changes() -> None:
 
 def test_all_keys_are_compared() -> None:
     compared = set(flatten(Config()))
-    assert compared == {key.path for key in all_keys() if key.path[0] not in NAMED}
+    assert compared == {key.path for key in all_keys() if ANY_NAME not in key.path}

@@ -18,7 +18,7 @@ def refusal(values: dict[str, object]) -> str:
 
 
 def test_the_reader_is_off_until_it_is_asked_for() -> None:
-    assert [listener.name for listener in listeners_of(config_of({}))] == ["mqtt", "websocket"]
+    assert [listener.name for listener in listeners_of(config_of({}))] == ["mqtt", "websocket", "amqp"]
     config = config_of({"reader": {"enabled": True}})
     assert [(listener.name, listener.port) for listener in listeners_of(config)][-1] == ("reader", 8090)
 
@@ -61,5 +61,6 @@ def test_a_certificate_comes_with_its_key(tmp_path: Path) -> None:
 
 
 def test_a_reader_alone_is_no_broker() -> None:
-    values = {"reader": {"enabled": True}, "mqtt": {"enabled": False}, "websocket": {"enabled": False}}
+    off = {"enabled": False}
+    values = {"reader": {"enabled": True}, "mqtt": off, "websocket": off, "amqp": off}
     assert "no listener" in refusal(values)

@@ -94,7 +94,22 @@ def test_listeners_are_those_asked_for(tmp_path: Path) -> None:
     assert [(listener.name, listener.port) for listener in listeners_of(config)] == [
         ("mqtt", 1883),
         ("mqtt_tls", 8883),
+        ("amqp", 5672),
     ]
+    amqp = {"enabled": False, "tls": certificates(tmp_path)}
+    config = config_of({"amqp": amqp, "mqtt": {"enabled": False}, "websocket": {"enabled": False}})
+    assert [(listener.name, listener.port) for listener in listeners_of(config)] == [("amqp_tls", 5671)]
+
+
+def test_an_amqp_listener_is_judged_like_the_others(tmp_path: Path) -> None:
+    with pytest.raises(ConfigFault, match=r"amqp\.host opens 0\.0\.0\.0 .*without authentication"):
+        config_of({"amqp": {"host": "0.0.0.0"}})
+    with pytest.raises(ConfigFault, match=r"amqp\.port opens 127\.0\.0\.1:1883, which mqtt\.port opens too"):
+        config_of({"amqp": {"port": 1883}})
+    with pytest.raises(ConfigFault, match=r"amqp\.tls\.key_file does nothing without amqp\.tls\.cert_file"):
+        config_of({"amqp": {"tls": {"key_file": certificates(tmp_path)["key_file"]}}})
+    tls = {**certificates(tmp_path), "require_client_certificate": True}
+    config_of({"amqp": {"tls": tls}, "auth": {"certificates_as_users": True}})
 
 
 def test_two_listeners_on_a_chosen_port_do_not_collide() -> None:

@@ -33,6 +33,13 @@ FIELDS: dict[str, object] = {
     "retention_age_s": 1,
     "retention_bytes": 2,
     "retention_count": 3,
+    "bounds_ready": True,
+    "auto_delete": True,
+    "exclusive": True,
+    "expires_ms": 9,
+    "dead_letter_exchange": "",
+    "dead_letter_key": "k.é",
+    "arguments": {"x-max-length": 6, "nested": [1, {"a": None}]},
 }
 
 
@@ -60,14 +67,23 @@ def test_what_a_later_release_wrote_is_left_out() -> None:
         ("visibility_ms", 7 * 86_400_000 + 1, "from 100 to"),
         ("prefetch", 0, "from 1 to 65535"),
         ("prefetch", True, "whole number"),
-        ("length_max", -1, "from 0 to"),
+        ("length_max", -2, "from -1 to"),
         ("length_max", "5", "whole number"),
         ("length_max", 1.5, "whole number"),
         ("priority_max", 256, "from 0 to 255"),
         ("overflow", "explode", "reject, drop_head, dead_letter"),
         ("single_active", 1, "true or false"),
         ("dead_letter", 5, "name of a queue"),
-        ("dead_letter", "a/b", "must not contain"),
+        ("dead_letter", "a\nb", "must not contain"),
+        ("dead_letter", "n" * 256, "1 to 255 bytes"),
+        ("auto_delete", 0, "true or false"),
+        ("exclusive", "yes", "true or false"),
+        ("expires_ms", -1, "from 0 to"),
+        ("dead_letter_exchange", 5, "at most 255 bytes"),
+        ("dead_letter_key", "é" * 128, "at most 255 bytes"),
+        ("arguments", [], "must be an object"),
+        ("arguments", {"a": b"bytes"}, "JSON"),
+        ("arguments", {"a": "x" * 65_536}, "longer than"),
         ("bindings", "a", "list"),
         ("bindings", ["a"] * (BINDINGS_MAX + 1), "at most"),
         ("bindings", [5], "must be a filter"),
@@ -80,6 +96,20 @@ def test_anything_else_is_refused_with_a_sentence(field: str, value: object, tex
     with pytest.raises(Refused, match=text) as caught:
         make_definition({field: value})
     assert caught.value.reason in (Reason.TOPIC_INVALID, Reason.FILTER_INVALID)
+
+
+def test_only_an_ephemeral_queue_goes_with_its_last_consumer_unasked() -> None:
+    assert make_definition({"kind": "ephemeral"}).auto_delete
+    assert not make_definition({"kind": "ephemeral", "auto_delete": False}).auto_delete
+    assert not make_definition({"kind": "work"}).auto_delete
+
+
+def test_a_definition_of_an_earlier_release_has_the_defaults_for_what_is_new() -> None:
+    body = json.dumps({"kind": "ephemeral", "length_max": 5}).encode()
+    assert (
+        decode_definition(body).to_fields()
+        == make_definition({"kind": "ephemeral", "length_max": 5}).to_fields()
+    )
 
 
 def test_a_filter_named_twice_counts_once() -> None:

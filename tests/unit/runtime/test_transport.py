@@ -161,7 +161,7 @@ def test_our_own_fault_ends_its_connection_and_is_told() -> None:
     link.on_fault(ValueError("ours"))
     assert transport.is_aborted
     assert not other_transport.is_aborted
-    observer = world.gate.context.observer
+    observer = world.gate.observer
     assert isinstance(observer, RecordingObserver)
     assert observer.lines[-1] == ("failed", "", "ValueError('ours')")
 

@@ -65,6 +65,33 @@ def test_a_wide_subscription_is_granted_and_its_denied_part_held_back_at_deliver
     assert not authorizer.can_subscribe(ANNA, "c", b"secret/+")
 
 
+def test_all_of_a_filter_is_granted_only_if_no_part_of_it_is_denied() -> None:
+    assert Authorizer(None).has_all(ANNA, "c", b"#", on_publish=True)
+    authorizer = make_authorizer(
+        {"allow": "all", "topics": ["a/#", "own/%c/#"]},
+        {"deny": "subscribe", "topics": ["a/secret", "a/+/door", "own/%c/secret/#"]},
+        {"deny": "publish", "topics": ["+/b"]},
+    )
+    for filter, receives, publishes in (
+        (b"a/x", True, True),
+        (b"a/x/window/#", True, True),
+        (b"a/#", False, False),
+        (b"a/secret/#", False, True),
+        (b"a/x/+", False, True),
+        (b"a/+", False, False),
+        (b"own/c/x", True, True),
+        (b"own/c/#", False, True),
+        (b"own/d/x", False, False),
+        (b"other", False, False),
+    ):
+        assert authorizer.has_all(ANNA, "c", filter, on_publish=False) is receives, filter
+        assert authorizer.has_all(ANNA, "c", filter, on_publish=True) is publishes, filter
+    opened = make_authorizer({"deny": "all", "topics": ["a/#"]}, default="allow")
+    assert opened.has_all(ANNA, "c", b"b/#", on_publish=False)
+    assert not opened.has_all(ANNA, "c", b"#", on_publish=False)
+    assert not opened.has_all(ANNA, "c", b"$SYS/#", on_publish=False)
+
+
 def test_a_subscription_wider_than_what_is_allowed_is_refused() -> None:
     authorizer = make_authorizer({"allow": "subscribe", "topics": ["a/+"]})
     for filter in (b"#", b"+/b", b"a/#", b"a/+/c", b"a"):

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.model.carried import wrap_carried
 from millstream.model.message import Message
+from millstream.queues.directions import encode_user_property
 from millstream.storage.column_buffers import PlainColumn, Spans, TextColumn, ViewColumn
 from millstream.storage.facts import FactFault
 from millstream.storage.property_columns import NOT_A_TIME, PropertyReader, decode_milliseconds
@@ -115,6 +117,19 @@ def test_any_bytes_can_stand_where_properties_are_expected(block: bytes, has_pai
     reader.read(block, 0, len(block))
     assert -1 <= reader.content_type_at <= reader.content_type_end <= len(block)
     assert all(0 <= place <= len(block) for place in reader.pairs)
+
+
+@pytest.mark.parametrize("size", [1, 70_000])
+def test_what_another_protocol_carries_is_not_read_as_columns(size: int) -> None:
+    inside = b"\x03\x00\x04fake" + encode_user_property(b"event-time", b"1")
+    carried = wrap_carried(inside + bytes(size))
+    block = carried + b"\x03\x00\x04text" + encode_user_property(b"a", b"b")
+    reader = PropertyReader(True)
+    reader.read(block, 0, len(block))
+    assert block[reader.content_type_at : reader.content_type_end] == b"text"
+    assert reader.event_time == NOT_A_TIME
+    assert [block[at] for at in reader.pairs[:2]] == [ord("a"), ord("b")]
+    assert len(reader.pairs) == 3
 
 
 @pytest.mark.parametrize(

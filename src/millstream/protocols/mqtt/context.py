@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import final
-
-from mypy_extensions import mypyc_attr
 
 from millstream.broker.broker import Broker
 from millstream.broker.observer import Observer
 from millstream.model.outbox import OutboxPool
+from millstream.protocols.endpoint import Entropy
 from millstream.protocols.mqtt.machine.terms import Terms
 from millstream.security.authentication import Authenticator
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Entropy(ABC):
-    """The port to chance: the core has none of its own."""
-
-    @abstractmethod
-    def make_client_id(self) -> str: ...
-
-    @abstractmethod
-    def make_nonce(self) -> str: ...
 
 
 @final

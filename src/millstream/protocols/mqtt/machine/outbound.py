@@ -7,6 +7,7 @@ from typing import Final, final
 from librt.strings import BytesWriter, write_i32_be
 from mypy_extensions import i32, i64, u8
 
+from millstream.model.carried import canonical_part
 from millstream.model.message import Message
 from millstream.model.outbox import LARGE, Outbox
 from millstream.protocols.mqtt.wire.encode import encode_packet
@@ -119,7 +120,8 @@ class Outbound:
             topic, prefix = self._use_alias(topic, prefix)
         size: i64 = len(message.payload)
         start = BytesWriter()
-        id_at: i64 = append_start(start, self.version, topic, qos, prefix, message.properties, size)
+        block = canonical_part(message.properties)
+        id_at: i64 = append_start(start, self.version, topic, qos, prefix, block, size)
         if self.packet_size_max and len(start) + size > self.packet_size_max:
             if topic and self._aliases is not None:
                 self._aliases.pop(topic, None)  # the peer never learned this alias

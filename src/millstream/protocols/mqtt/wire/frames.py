@@ -11,6 +11,7 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i64_le
 from mypy_extensions import i64, mypyc_attr, u8
 
+from millstream.model.carried import canonical_part
 from millstream.model.message import NANOSECONDS, Encoding, Message
 from millstream.model.outbox import LARGE
 from millstream.model.outlet import Run
@@ -147,7 +148,8 @@ class PublishFrames(Encoding):
     def _make_five(self, message: Message, qos: i64, prefix: bytes) -> bytes:
         writer = BytesWriter()
         size: i64 = len(message.payload)
-        id_at: i64 = append_start(writer, 5, message.topic, qos, prefix, message.properties, size)
+        block = canonical_part(message.properties)
+        id_at: i64 = append_start(writer, 5, message.topic, qos, prefix, block, size)
         if qos:
             self.five_id_at = id_at
         writer.write(message.payload)
@@ -193,12 +195,12 @@ def size_of_length(value: i64) -> i64:
 
 def get_frames(message: Message) -> PublishFrames:
     encoding = message.encoding
-    if encoding is None:
-        frames = PublishFrames()
-        message.encoding = frames
-        return frames
-    assert isinstance(encoding, PublishFrames)
-    return encoding
+    if isinstance(encoding, PublishFrames):
+        return encoding
+    frames = PublishFrames()
+    frames.other = encoding
+    message.encoding = frames
+    return frames
 
 
 def make_prefix(message: Message, identifiers: tuple[int, ...], now_ns: i64) -> bytes:

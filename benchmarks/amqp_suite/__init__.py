@@ -1,0 +1,1 @@
+"""`./dev bench amqp091`: Millstream and RabbitMQ through the same AMQP 0.9.1 scenarios."""

@@ -1,0 +1,451 @@
+"""The exchanges of an account as its clients use them: declared, bound, published to.
+
+Invariants
+- Every change raises the router's generation: a route is good while its generation is.
+- What is durable is a fact before the caller may answer: an exchange declared so, a binding whose two ends are.
+- The default exchange cannot be bound, the predeclared ones cannot be removed.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from millstream.broker.exchange_rules import (
+    ALTERNATE,
+    HOST,
+    NAME_SIZE_MAX,
+    RESERVED,
+    check_alternate,
+    check_equivalent,
+    check_name,
+    check_not_default,
+    refuse_reserved,
+)
+from millstream.broker.queue_access import QueueAccess, is_queue_topic
+from millstream.model.errors import Reason, Refused
+from millstream.model.message import Message
+from millstream.model.outlet import Outlet
+from millstream.model.routing_key import key_of_topic, topic_of_key, topic_of_name, topic_of_publish
+from millstream.queues.death import further_keys, is_cycle
+from millstream.queues.directions import read_user_properties
+from millstream.queues.exchange_port import ExchangePort
+from millstream.queues.queue import Queue
+from millstream.routing.binding import Binding
+from millstream.routing.exchange import KINDS, Exchange
+from millstream.routing.exchanges import PREDECLARED, Exchanges
+from millstream.routing.header_match import HeaderPattern
+from millstream.routing.router import Route, Router, weigh
+from millstream.storage import exchange_facts
+from millstream.storage.exchange_facts import StoredBinding, StoredExchange
+from millstream.storage.store import Store
+
+EXCHANGES_MAX: Final = 10_000
+BINDINGS_MAX: Final = 1_000_000  # half a kilobyte each, with wildcards up to one: a gigabyte at most
+
+
+@final
+class ExchangeAccess(ExchangePort):
+    def __init__(
+        self,
+        account: str,
+        exchanges: Exchanges,
+        router: Router,
+        queues: QueueAccess,
+        store: Store,
+        cache_max: i64,
+    ) -> None:
+        self._account = account
+        self._exchanges = exchanges
+        self._router = router
+        self._queues = queues
+        self._store = store
+        self._cache_max: i64 = cache_max
+        # made for the generation of the router that stands beside them
+        self._routes: dict[str, dict[bytes, Route]] = {}
+        self._by_headers: dict[str, bool] = {}
+        self._weight: i64 = 0  # of the routes
+        self._generation: i64 = -1
+
+    # --------------------------------------------------------------- exchanges
+
+    def find(self, name: str) -> Exchange | None:
+        return self._exchanges.find(name)
+
+    def get(self, name: str) -> Exchange:
+        exchange = self._exchanges.find(name)
+        if exchange is None:
+            raise Refused(Reason.NOT_FOUND, f"no exchange '{name}' in {HOST}")
+        return exchange
+
+    def all(self) -> list[Exchange]:
+        return list(self._exchanges.by_name.values())
+
+    def binding_count(self) -> i64:
+        return self._exchanges.binding_count
+
+    def declare(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],
+    ) -> Exchange:
+        """Make it, or see that it is what was asked for."""
+        check_not_default(name)
+        if kind not in KINDS:
+            raise Refused(Reason.UNSPECIFIED, f"unknown exchange type '{kind}'")
+        wanted = Exchange(name, kind, durable, auto_delete, internal, arguments)
+        check_alternate(wanted)
+        exchange = self._exchanges.find(name)
+        if exchange is not None:
+            check_equivalent(exchange, wanted)
+            return exchange
+        if name.startswith(RESERVED):
+            raise refuse_reserved(name)
+        check_name(name)
+        if len(self._exchanges.by_name) >= EXCHANGES_MAX + len(PREDECLARED):
+            text = f"the account has {EXCHANGES_MAX} exchanges, as many as it may"
+            raise Refused(Reason.QUOTA_EXCEEDED, text)
+        self._exchanges.by_name[name] = wanted
+        if durable:
+            stored = StoredExchange(self._account, name, kind, auto_delete, internal, arguments)
+            self._store.exchange_fact(exchange_facts.EXCHANGE_SAVED, exchange_facts.encode_exchange(stored))
+        self._router.forget_all()  # it may be the alternate of another
+        return wanted
+
+    def delete(self, name: str, if_unused: bool) -> bool:
+        """False when there was none."""
+        check_not_default(name)
+        if name.startswith(RESERVED):
+            raise refuse_reserved(name)
+        exchange = self._exchanges.find(name)
+        if exchange is None:
+            return False
+        if if_unused and exchange.bindings:
+            raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{name}' in {HOST} in use")
+        self._remove(exchange)
+        return True
+
+    def set_alternate(self, exchange: Exchange, alternate: str | None) -> None:
+        """By a policy: the argument it was declared with wins."""
+        if ALTERNATE not in exchange.arguments and exchange.alternate != alternate:
+            exchange.alternate = alternate
+            self._router.forget_all()
+
+    # ---------------------------------------------------------------- bindings
+
+    def bind_queue(self, queue: Queue, source: str, key: bytes, arguments: dict[str, object]) -> None:
+        check_not_default(source)
+        exchange = self.get(source)
+        identity = exchange_facts.encode_identity(False, queue.name, key, arguments)
+        self._bind(exchange, queue.name, queue, None, key, arguments, identity, queue.is_durable)
+
+    def unbind_queue(self, queue: Queue, source: str, key: bytes, arguments: dict[str, object]) -> bool:
+        """False when it was not bound so."""
+        check_not_default(source)
+        identity = exchange_facts.encode_identity(False, queue.name, key, arguments)
+        return self._unbind(self.get(source), identity)
+
+    def bind_exchange(self, target: str, source: str, key: bytes, arguments: dict[str, object]) -> None:
+        check_not_default(source)
+        check_not_default(target)
+        exchange = self.get(source)
+        following = self.get(target)
+        identity = exchange_facts.encode_identity(True, target, key, arguments)
+        self._bind(exchange, target, None, following, key, arguments, identity, following.durable)
+
+    def unbind_exchange(self, target: str, source: str, key: bytes, arguments: dict[str, object]) -> bool:
+        check_not_default(source)
+        check_not_default(target)
+        self.get(target)
+        identity = exchange_facts.encode_identity(True, target, key, arguments)
+        return self._unbind(self.get(source), identity)
+
+    def bindings_of_queue(self, queue: Queue) -> list[Binding]:
+        return self._exchanges.bindings_of(queue)
+
+    def bindings_from(self, exchange: Exchange) -> list[Binding]:
+        return list(exchange.bindings.values())
+
+    def _bind(
+        self,
+        source: Exchange,
+        target: str,
+        queue: Queue | None,
+        exchange: Exchange | None,
+        key: bytes,
+        arguments: dict[str, object],
+        identity: bytes,
+        is_durable: bool,
+    ) -> None:
+        if identity in source.bindings:
+            return
+        if len(key) > NAME_SIZE_MAX:
+            raise Refused(Reason.PRECONDITION_FAILED, f"a binding key has at most {NAME_SIZE_MAX} bytes")
+        if source.kind == "headers":
+            HeaderPattern(arguments)  # refuses what cannot be matched
+        if self._exchanges.binding_count >= BINDINGS_MAX:
+            text = f"the account has {BINDINGS_MAX} bindings, as many as it may"
+            raise Refused(Reason.QUOTA_EXCEEDED, text)
+        is_durable = is_durable and source.durable
+        binding = Binding(source, target, queue, exchange, key, arguments, identity, is_durable)
+        self._exchanges.add(binding)
+        if is_durable:
+            self._note_binding(exchange_facts.BINDING_SAVED, binding)
+        self._router.forget_all()
+
+    def _unbind(self, source: Exchange, identity: bytes) -> bool:
+        binding = source.bindings.get(identity)
+        if binding is None:
+            return False
+        self._take_away(binding)
+        self._remove_unused([source])
+        self._router.forget_all()
+        return True
+
+    def on_queue_removed(self, queue: Queue) -> None:
+        bindings = self._exchanges.bindings_of(queue)
+        if not bindings:
+            return
+        for binding in bindings:
+            self._take_away(binding)
+        self._remove_unused([binding.source for binding in bindings])
+        self._router.forget_all()
+
+    def _take_away(self, binding: Binding) -> None:
+        self._exchanges.remove(binding)
+        if binding.is_durable:
+            self._note_binding(exchange_facts.BINDING_REMOVED, binding)
+
+    def _remove_unused(self, sources: list[Exchange]) -> None:
+        """Exchanges that go with their last binding."""
+        for source in sources:
+            if source.auto_delete and not source.bindings and self.find(source.name) is source:
+                self._remove(source)
+
+    def _remove(self, exchange: Exchange) -> None:
+        waiting = [exchange]
+        while waiting:
+            gone = waiting.pop()
+            if self._exchanges.by_name.pop(gone.name, None) is None:
+                continue
+            for binding in list(gone.bindings.values()):
+                self._take_away(binding)
+            for binding in list(gone.incoming):
+                self._take_away(binding)
+                if binding.source.auto_delete and not binding.source.bindings:
+                    waiting.append(binding.source)
+            if gone.durable:
+                body = exchange_facts.encode_exchange_name(self._account, gone.name)
+                self._store.exchange_fact(exchange_facts.EXCHANGE_REMOVED, body)
+        self._router.forget_all()
+
+    def _note_binding(self, kind: i64, binding: Binding) -> None:
+        body = exchange_facts.encode_binding(self._account, binding.source.name, binding.identity)
+        self._store.exchange_fact(kind, body)
+
+    # ------------------------------------------------------------------ routes
+
+    def needs_headers(self, name: str) -> bool:
+        """Whether the headers of what is published there decide where it goes."""
+        self._forget_old()
+        known = self._by_headers.get(name)
+        if known is None:
+            known = self._exchanges.needs_headers(self.get(name))
+            self._by_headers[name] = known
+        return known
+
+    def find_route(
+        self, exchange: str, key: bytes, topic: bytes, headers: dict[bytes, object] | None
+    ) -> Route:
+        """Where a message goes that is published to an exchange; `topic` is what it is called in the topic space."""
+        known = self._routes.get(exchange)
+        if known is not None:
+            route = known.get(key)
+            if route is not None and route.generation == self._router.generation:
+                return route
+        found = self.get(exchange)
+        if self.needs_headers(exchange):
+            return self._walk(found, key, topic, headers, False, False)
+        if key and found.ignores_key():
+            return self.find_route(
+                exchange, b"", topic, None
+            )  # one for all keys: they may be as many as messages
+        if not exchange:
+            route = self._find_default(key, topic)
+        elif found is self._exchanges.topics:
+            route = self._find_topics(found, key, topic)
+        else:
+            route = self._walk(found, key, topic, None, False, True)
+        self._remember(exchange, key, route)
+        return route
+
+    def find_common_route(
+        self,
+        exchange: str,
+        keys: list[bytes],
+        topic: bytes,
+        headers: dict[bytes, object] | None,
+        by_text: bool = False,
+    ) -> Route | None:
+        """Where a message with several keys goes. None where each key is a place of its own: behind the default exchange,
+        and in the topic space."""
+        if not exchange:
+            return None
+        walk = self._exchanges.walk(self.get(exchange), keys[0], headers, by_text, keys[1:])
+        if walk.reaches_topics:
+            return None
+        if walk.reaches_default:
+            for key in keys:
+                queue = self._find_queue(key)
+                if queue is not None:
+                    walk.outlets[queue] = None
+        route = Route(topic, self._router.generation)
+        self._router.add_outlets(route, list(walk.outlets))
+        route.is_by_headers = True
+        return route
+
+    def _find_default(self, key: bytes, topic: bytes) -> Route:
+        """Into the queue that the key names; else to the topic it stands for."""
+        queue = self._find_queue(key)
+        if queue is not None:
+            route = Route(topic, self._router.generation)
+            self._router.add_outlets(route, [queue])
+            return route
+        if is_queue_topic(key):
+            return self._queues.make_route(topic_of_publish(b"", key), self._router.generation)
+        return self._router.find_route(topic_of_name(key))
+
+    def _find_topics(self, topics: Exchange, key: bytes, topic: bytes) -> Route:
+        name = topic_of_key(key)
+        if key_of_topic(name) == key:
+            return self._router.find_route(name)  # which asks for our bindings itself
+        return self._walk(topics, key, topic, None, False, True)
+
+    def _walk(
+        self,
+        start: Exchange,
+        key: bytes,
+        topic: bytes,
+        headers: dict[bytes, object] | None,
+        by_text: bool,
+        is_kept: bool,
+    ) -> Route:
+        walk = self._exchanges.walk(start, key, headers, by_text)
+        outlets: list[Outlet] = list(walk.outlets)
+        if walk.reaches_default:
+            queue = self._find_queue(key)
+            if queue is not None and queue not in walk.outlets:
+                outlets.append(queue)
+        if walk.reaches_topics:
+            route = self._router.derive_route(topic_of_key(key), outlets, is_kept)
+        else:
+            route = Route(topic, self._router.generation)
+            self._router.add_outlets(route, outlets)
+        route.is_by_headers = not is_kept
+        return route
+
+    def _find_queue(self, key: bytes) -> Queue | None:
+        try:
+            return self._queues.catalog.find(key.decode())
+        except UnicodeDecodeError:
+            return None
+
+    def _remember(self, exchange: str, key: bytes, route: Route) -> None:
+        self._forget_old()
+        if self._weight >= self._cache_max:
+            self._router.forget_all()  # channels hold routes too: only a new generation reaches them
+            self._forget_old()
+            return
+        known = self._routes.get(exchange)
+        if known is None:
+            known = self._routes[exchange] = {}
+        if key not in known:
+            self._weight += weigh(route, self._cache_max)
+        known[key] = route
+
+    def _forget_old(self) -> None:
+        if self._generation != self._router.generation:
+            self._generation = self._router.generation
+            self._routes.clear()
+            self._by_headers.clear()
+            self._weight = 0
+
+    # ------------------------------------------------------------ dead letters
+
+    def post(self, exchange: str, key: bytes, letter: Message) -> bool:
+        """To everyone a publish would reach, except a queue that is full and refuses, or that had it before and would send
+        it round for ever."""
+        found = self._exchanges.find(exchange)
+        if found is None:
+            return False
+        headers: dict[bytes, object] | None = None
+        if self.needs_headers(exchange):
+            headers = {}
+            for name, value in read_user_properties(letter.properties):
+                headers[name] = value
+        keys = [key, *further_keys(letter)]
+        seen: dict[int, None] = {}
+        if len(keys) > 1:
+            route = self.find_common_route(exchange, keys, letter.topic, headers, True)
+            if route is not None:
+                return self._hand_over(route, letter, seen)
+        is_taken = False
+        for each in keys:
+            topic = topic_of_publish(exchange.encode(), each)
+            if headers is not None:
+                route = self._walk(found, each, topic, headers, True, False)
+            else:
+                route = self.find_route(exchange, each, topic, None)
+            if self._hand_over(route, letter, seen):
+                is_taken = True
+        return is_taken
+
+    def _hand_over(self, route: Route, letter: Message, seen: dict[int, None]) -> bool:
+        """To those who have not got it by another of its keys."""
+        is_taken = False
+        for target in route.targets:
+            outlet = target.outlet
+            if id(outlet) in seen:
+                continue
+            seen[id(outlet)] = None
+            if isinstance(outlet, Queue):
+                if is_cycle(outlet.name, letter) or outlet.find_refusal(letter) is not Reason.SUCCESS:
+                    continue
+            outlet.deliver(letter, target)
+            is_taken = True
+        if route.shares is not None:
+            for share in route.shares:
+                chosen = share.choose(None)
+                if chosen is not None:
+                    chosen.outlet.deliver(letter, chosen)
+                    is_taken = True
+        return is_taken
+
+    # ---------------------------------------------------------------- recovery
+
+    def restore_exchange(self, stored: StoredExchange) -> None:
+        if stored.kind in KINDS and stored.name not in self._exchanges.by_name:
+            self._exchanges.by_name[stored.name] = Exchange(
+                stored.name, stored.kind, True, stored.auto_delete, stored.internal, stored.arguments
+            )
+
+    def restore_binding(self, stored: StoredBinding) -> None:
+        """Queues and exchanges are there. One of whose ends is gone is taken away for good: another of the same name
+        must not get it."""
+        source = self._exchanges.find(stored.source)
+        queue = None if stored.to_exchange else self._queues.catalog.find(stored.target)
+        following = self._exchanges.find(stored.target) if stored.to_exchange else None
+        if source is None or (queue is None and following is None):
+            body = exchange_facts.encode_binding(self._account, stored.source, stored.identity)
+            self._store.exchange_fact(exchange_facts.BINDING_REMOVED, body)
+            return
+        binding = Binding(
+            source, stored.target, queue, following, stored.key, stored.arguments, stored.identity, True
+        )
+        self._exchanges.add(binding)
+        self._router.forget_all()

@@ -1,0 +1,86 @@
+"""What may be declared as an exchange, and when two declarations are the same. The sentences are RabbitMQ's: clients read them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.model.errors import Reason, Refused
+from millstream.routing.exchange import Exchange
+
+NAME_SIZE_MAX: Final = 255  # of names and keys: AMQP's short strings
+RESERVED: Final = "amq."
+ALTERNATE: Final = "alternate-exchange"
+HOST: Final = "vhost '/'"  # every account is the host `/` of its own clients
+
+
+def check_not_default(name: str) -> None:
+    if not name:
+        raise Refused(Reason.NOT_AUTHORIZED, "operation not permitted on the default exchange")
+
+
+def refuse_reserved(name: str) -> Refused:
+    return Refused(Reason.NOT_AUTHORIZED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
+
+
+def check_name(name: str) -> None:
+    if len(name.encode()) > NAME_SIZE_MAX:
+        text = f"the name of an exchange has at most {NAME_SIZE_MAX} bytes"
+        raise Refused(Reason.PRECONDITION_FAILED, text)
+    for character in name:
+        if ord(character) < 32 or ord(character) == 127:
+            text = f"the name of an exchange must not contain control characters: {name!r}"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
+
+
+def check_alternate(exchange: Exchange) -> None:
+    alternate = exchange.arguments.get(ALTERNATE)
+    if alternate is not None and not isinstance(alternate, str):
+        text = f"invalid type '{type_word(alternate)}' for arg '{ALTERNATE}' in exchange '{exchange.name}' in {HOST}"
+        raise Refused(Reason.PRECONDITION_FAILED, text)
+
+
+def check_equivalent(current: Exchange, wanted: Exchange) -> None:
+    """As strict as RabbitMQ: of the arguments only the alternate exchange is compared."""
+    for word, is_same, received, had in (
+        ("type", current.kind == wanted.kind, f"'{wanted.kind}'", f"'{current.kind}'"),
+        ("durable", current.durable == wanted.durable, show(wanted.durable), show(current.durable)),
+        (
+            "auto_delete",
+            current.auto_delete == wanted.auto_delete,
+            show(wanted.auto_delete),
+            show(current.auto_delete),
+        ),
+        ("internal", current.internal == wanted.internal, show(wanted.internal), show(current.internal)),
+        (
+            ALTERNATE,
+            current.arguments.get(ALTERNATE) == wanted.arguments.get(ALTERNATE),
+            show_argument(wanted),
+            show_argument(current),
+        ),
+    ):
+        if not is_same:
+            text = (
+                f"inequivalent arg '{word}' for exchange '{current.name}' in {HOST}: "
+                f"received {received} but current is {had}"
+            )
+            raise Refused(Reason.PRECONDITION_FAILED, text)
+
+
+def show(value: bool) -> str:
+    return "'true'" if value else "'false'"
+
+
+def show_argument(exchange: Exchange) -> str:
+    value = exchange.arguments.get(ALTERNATE)
+    return "none" if value is None else f"the value '{value}' of type 'longstr'"
+
+
+def type_word(value: object) -> str:
+    """RabbitMQ's word for the type of a plain value that is no text."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint"
+    if isinstance(value, float):
+        return "double"
+    return "array" if isinstance(value, list) else "table"

@@ -1,0 +1,320 @@
+"""Queues, exchanges and bindings as clients make, look up, bind and remove them.
+
+Everything here happens at once or not at all: a refusal changes nothing. The codes and the words are RabbitMQ's.
+
+Invariants
+- Nothing is made, found, bound or removed without the right to it (see `rights`).
+- An exclusive queue is for its connection only, and for no other whatever it asks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.broker.account import Account
+from millstream.broker.exchange_rules import RESERVED, check_not_default
+from millstream.model.errors import Reason, Refused
+from millstream.model.routing_key import TOPIC_EXCHANGE, key_of_topic
+from millstream.protocols.amqp091 import rights
+from millstream.protocols.amqp091.plain import plain_arguments
+from millstream.protocols.amqp091.queue_arguments import (
+    CLASSIC,
+    check_arguments,
+    check_equivalent,
+    check_flag,
+    check_properties,
+    make_definition,
+    type_of,
+)
+from millstream.protocols.amqp091.reply_to import REPLY_TO
+from millstream.protocols.amqp091.wire import codes
+from millstream.protocols.amqp091.wire.methods import (
+    ExchangeBind,
+    ExchangeDeclare,
+    ExchangeDelete,
+    ExchangeUnbind,
+    QueueBind,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
+    QueueUnbind,
+)
+from millstream.protocols.amqp091.wire.violation import Violation
+from millstream.queues.definition import EPHEMERAL, Definition
+from millstream.queues.names import split_queue_topic
+from millstream.queues.queue import Queue
+from millstream.routing.exchange import DIRECT, KINDS, TOPIC
+
+if TYPE_CHECKING:
+    from millstream.protocols.amqp091.endpoint import AmqpEndpoint
+
+GENERATED: Final = "amq.gen-"
+ALTERNATE: Final = b"alternate-exchange"
+OWNED_MIN: Final = 16  # exclusive queues of a connection before it is looked which of them are gone
+
+
+# ---------------------------------------------------------------------- queues
+
+
+def find_queue(endpoint: AmqpEndpoint, name: bytes) -> Queue:
+    """The queue of that name, for somebody who may use it."""
+    text = read_name(name)
+    if not text:
+        raise Refused(Reason.NOT_FOUND, "no previously declared queue")
+    rights.check_queue(endpoint, text)  # whether there is one is nobody's business who may not use it
+    queue = _account_of(endpoint).queues.catalog.find(text)
+    if queue is None:
+        raise Refused(Reason.NOT_FOUND, f"no {_queue_place(endpoint, text)}")
+    _check_owner(endpoint, queue)
+    return queue
+
+
+def declare_queue(endpoint: AmqpEndpoint, method: QueueDeclare) -> tuple[bytes, int, int]:
+    """(name, records ready, consumers) of a queue that is there now."""
+    if method.queue == REPLY_TO:
+        return REPLY_TO, 0, 1
+    name = read_name(method.queue)
+    if method.passive:
+        if not name:
+            raise Refused(Reason.NOT_FOUND, f"no {_queue_place(endpoint, name)}")
+        found = find_queue(endpoint, method.queue)
+        found.touch()
+        return _count(found)
+    if not name:
+        if type_of(method.arguments) != CLASSIC:
+            check_arguments(method.arguments, _queue_place(endpoint, name))
+            text = f"Cannot declare a server-named queue for type rabbit_{type_of(method.arguments)}_queue"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
+        name = GENERATED + endpoint.context.entropy.make_name()
+    elif name.startswith(RESERVED):
+        raise Refused(Reason.NOT_AUTHORIZED, f"queue name '{name}' contains reserved prefix '{RESERVED}*'")
+    rights.check_queue(endpoint, name)
+    queue = _account_of(endpoint).queues.catalog.find(name)
+    if queue is None:
+        queue = _make_queue(endpoint, name, method)
+    else:
+        _check_same(endpoint, queue, method)
+    queue.touch()
+    return _count(queue)
+
+
+def _make_queue(endpoint: AmqpEndpoint, name: str, method: QueueDeclare) -> Queue:
+    place = _queue_place(endpoint, name)
+    arguments = method.arguments
+    check_arguments(arguments, place)
+    check_properties(arguments, method.durable, method.exclusive, method.auto_delete, place)
+    definition = make_definition(arguments, method.durable, method.exclusive, method.auto_delete)
+    if definition.dead_letter_exchange is not None:
+        key = definition.dead_letter_key
+        rights.check_destination(
+            endpoint, definition.dead_letter_exchange, None if key is None else key.encode()
+        )
+    endpoint.context.policies.shape(name, definition)
+    return _add_queue(endpoint, name, definition)
+
+
+def _add_queue(endpoint: AmqpEndpoint, name: str, definition: Definition) -> Queue:
+    queue = _account_of(endpoint).queues.catalog.declare(name, definition)
+    if definition.exclusive:
+        queue.owner = endpoint
+        owned = endpoint.exclusive_queues
+        if len(owned) >= endpoint.exclusive_max:  # those that went with their last consumer are not missed
+            for old in [other for other in owned.values() if other.is_removed]:
+                del owned[old.name]
+            endpoint.exclusive_max = 2 * len(owned) + OWNED_MIN
+        owned[name] = queue
+    return queue
+
+
+def _check_same(endpoint: AmqpEndpoint, queue: Queue, method: QueueDeclare) -> None:
+    """It is there: it must be what is declared now."""
+    place = _queue_place(endpoint, queue.name)
+    _check_owner(endpoint, queue)
+    if method.exclusive != (queue.owner is not None):
+        raise _lock(place)
+    definition = queue.definition
+    check_flag("durable", method.durable and not method.exclusive, queue.is_durable, place)
+    check_flag("auto_delete", method.auto_delete, definition.auto_delete, place)
+    check_equivalent(definition, method.arguments, place)
+
+
+def make_topic_queue(endpoint: AmqpEndpoint, name: bytes) -> Queue:
+    """A subscription to topics, for who consumes from a name with wildcards: a queue of this connection alone, gone with
+    its consumer. With slashes the name is a filter, else a binding key."""
+    key = name
+    if b"/" in name:
+        key = b".".join([b"*" if word == b"+" else word for word in key_of_topic(name).split(b".")])
+    source = TOPIC_EXCHANGE.decode()
+    rights.check_source(endpoint, source, TOPIC, key)
+    definition = Definition(EPHEMERAL)
+    definition.exclusive = True
+    definition.backoff_ms = 0
+    definition.max_deliveries = 0
+    definition.dead_letter = "off"
+    definition.bounds_ready = True
+    definition.arguments = {rights.TOPIC_QUEUE: key.decode(errors="replace")}
+    queue = _add_queue(endpoint, GENERATED + endpoint.context.entropy.make_name(), definition)
+    _account_of(endpoint).exchanges.bind_queue(queue, source, key, {})
+    return queue
+
+
+def delete_queue(endpoint: AmqpEndpoint, method: QueueDelete) -> int:
+    """How many records went with it; none when there was no such queue."""
+    name = read_name(method.queue)
+    if name and _account_of(endpoint).queues.catalog.find(name) is None:
+        rights.check_queue(endpoint, name)
+        return 0
+    queue = find_queue(endpoint, method.queue)
+    place = _queue_place(endpoint, queue.name)
+    if method.if_unused and queue.consumer_count():
+        raise Refused(Reason.PRECONDITION_FAILED, f"{place} in use")
+    count = int(queue.ready())
+    if method.if_empty and count:
+        raise Refused(Reason.PRECONDITION_FAILED, f"{place} not empty")
+    endpoint.exclusive_queues.pop(queue.name, None)
+    queue.catalog.delete(queue)
+    return count
+
+
+def purge_queue(endpoint: AmqpEndpoint, method: QueuePurge) -> int:
+    queue = find_queue(endpoint, method.queue)
+    if queue.is_stream:
+        text = "queue.purge is not supported by stream queues"
+        raise Violation(codes.NOT_IMPLEMENTED, text, method.class_id, method.method_id, True)
+    return int(queue.purge())
+
+
+def bind_queue(endpoint: AmqpEndpoint, method: QueueBind) -> None:
+    source = _read_exchange(method.exchange)
+    exchanges = _account_of(endpoint).exchanges
+    kind = exchanges.get(source).kind
+    queue = find_queue(endpoint, method.queue)
+    rights.check_source(endpoint, source, kind, method.routing_key)
+    exchanges.bind_queue(queue, source, method.routing_key, plain_arguments(method.arguments))
+
+
+def unbind_queue(endpoint: AmqpEndpoint, method: QueueUnbind) -> None:
+    """What is not there is unbound already."""
+    source = _read_exchange(method.exchange)
+    name = read_name(method.queue)
+    account = _account_of(endpoint)
+    if account.exchanges.find(source) is None or (name and account.queues.catalog.find(name) is None):
+        return
+    queue = find_queue(endpoint, method.queue)
+    arguments = plain_arguments(method.arguments)
+    account.exchanges.unbind_queue(queue, source, method.routing_key, arguments)
+
+
+# ------------------------------------------------------------------- exchanges
+
+
+def declare_exchange(endpoint: AmqpEndpoint, method: ExchangeDeclare) -> None:
+    name = _read_exchange(method.exchange)
+    exchanges = _account_of(endpoint).exchanges
+    kind = method.type.decode(errors="replace")
+    if not method.passive and kind not in KINDS:
+        text = f"unknown exchange type '{kind}'"
+        raise Violation(codes.COMMAND_INVALID, text, method.class_id, method.method_id, True)
+    if not name.startswith(RESERVED):  # those of the broker are no secret, and none can be added to them
+        rights.check_exchange(endpoint, name)
+    if method.passive:
+        exchanges.get(name)
+        return
+    alternate = method.arguments.get(ALTERNATE)
+    if isinstance(alternate, bytes) and exchanges.find(name) is None:
+        rights.check_destination(endpoint, alternate.decode(errors="replace"), None)
+    arguments = plain_arguments(method.arguments)
+    exchange = exchanges.declare(name, kind, method.durable, method.auto_delete, method.internal, arguments)
+    exchanges.set_alternate(exchange, endpoint.context.policies.find_alternate(name))
+
+
+def delete_exchange(endpoint: AmqpEndpoint, method: ExchangeDelete) -> None:
+    """What is not there is deleted already."""
+    name = _read_exchange(method.exchange)
+    if name.startswith(RESERVED):
+        text = f"deletion of system exchange '{name}' in vhost '{endpoint.virtual_host}' not allowed"
+        raise Refused(Reason.NOT_AUTHORIZED, text)
+    rights.check_exchange(endpoint, name)
+    _account_of(endpoint).exchanges.delete(name, method.if_unused)
+
+
+def bind_exchange(endpoint: AmqpEndpoint, method: ExchangeBind) -> None:
+    target = _read_exchange(method.destination)
+    source = _read_exchange(method.source)
+    exchanges = _account_of(endpoint).exchanges
+    kind = exchanges.get(source).kind
+    rights.check_exchange(endpoint, target)
+    rights.check_source(endpoint, source, kind, method.routing_key)
+    # who publishes to the source publishes to the target from now on
+    rights.check_destination(endpoint, target, method.routing_key if kind == DIRECT else None)
+    exchanges.bind_exchange(target, source, method.routing_key, plain_arguments(method.arguments))
+
+
+def unbind_exchange(endpoint: AmqpEndpoint, method: ExchangeUnbind) -> None:
+    target = _read_exchange(method.destination)
+    source = _read_exchange(method.source)
+    exchanges = _account_of(endpoint).exchanges
+    rights.check_exchange(endpoint, target)
+    if exchanges.find(source) is not None and exchanges.find(target) is not None:
+        exchanges.unbind_exchange(target, source, method.routing_key, plain_arguments(method.arguments))
+
+
+# ------------------------------------------------------------------ what lasts
+
+
+def has_durable_queue(endpoint: AmqpEndpoint, name: bytes) -> bool:
+    """Whether an answer about it is a promise, even if somebody else has just made it. One that is gone may have been."""
+    queue = _account_of(endpoint).queues.catalog.find(read_name(name))
+    return queue.is_durable if queue is not None else not name.startswith(REPLY_TO) and name != b""
+
+
+def has_durable_exchange(endpoint: AmqpEndpoint, name: bytes) -> bool:
+    """The same; those that are always there promise nothing."""
+    if name.startswith(RESERVED.encode()):
+        return False
+    exchange = _account_of(endpoint).exchanges.find(_read_exchange(name))
+    return exchange is None or exchange.durable
+
+
+# ----------------------------------------------------------------------- names
+
+
+def read_name(name: bytes) -> str:
+    """The name of a queue as a client wrote it; `$queue/<name>` is the same queue. Line ends are left out as RabbitMQ
+    does, so that one name has one spelling."""
+    text = name.decode(errors="replace").replace("\r", "").replace("\n", "")
+    place = split_queue_topic(text.encode())
+    return place[0] if place is not None and not place[1] else text
+
+
+def _read_exchange(name: bytes) -> str:
+    text = name.decode(errors="replace").replace("\r", "").replace("\n", "")
+    check_not_default(text)
+    return text
+
+
+def _queue_place(endpoint: AmqpEndpoint, name: str) -> str:
+    return f"queue '{name}' in vhost '{endpoint.virtual_host}'"
+
+
+def _account_of(endpoint: AmqpEndpoint) -> Account:
+    account = endpoint.account
+    assert account is not None
+    return account
+
+
+def _check_owner(endpoint: AmqpEndpoint, queue: Queue) -> None:
+    if queue.owner is not None and queue.owner is not endpoint:
+        raise _lock(_queue_place(endpoint, queue.name))
+
+
+def _lock(place: str) -> Refused:
+    text = (
+        f"cannot obtain exclusive access to locked {place}. It could be originally declared on another connection or "
+        "the exclusive property value does not match that of the original declaration."
+    )
+    return Refused(Reason.LOCKED, text)
+
+
+def _count(queue: Queue) -> tuple[bytes, int, int]:
+    return queue.name.encode(), int(queue.ready()), int(queue.consumer_count())

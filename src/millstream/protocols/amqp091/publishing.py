@@ -1,0 +1,335 @@
+"""From basic.publish to the broker, and the confirms of one channel.
+
+Invariants
+- Publishes of a channel are confirmed by ascending tags; what was confirmed is durable.
+- A refused publish is answered with basic.nack at once, an unroutable one is returned before it is confirmed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from millstream.model.errors import Reason, Refused
+from millstream.model.message import Message
+from millstream.model.outlet import Target
+from millstream.model.routing_key import topic_of_name, topic_of_publish
+from millstream.protocols.amqp091.machine.events import PublishReceived
+from millstream.protocols.amqp091.mapping import (
+    PropertyCache,
+    expiry_of,
+    extra_keys,
+    make_message,
+    user_id_of,
+    without_blind_copies,
+)
+from millstream.protocols.amqp091.reply_to import ADDRESS_PREFIX, REPLY_TO, with_reply_address
+from millstream.protocols.amqp091.wire import codes
+from millstream.protocols.amqp091.wire.methods import BasicNack, BasicPublish, BasicReturn
+from millstream.protocols.amqp091.wire.properties import decode_properties, delivery_mode_of
+from millstream.protocols.amqp091.wire.violation import Violation
+from millstream.queues.names import split_queue_topic
+from millstream.routing.router import Route
+
+if TYPE_CHECKING:
+    from millstream.protocols.amqp091.channel import Channel
+
+SUCCESS: Final = Reason.SUCCESS
+QUOTA_EXCEEDED: Final = Reason.QUOTA_EXCEEDED
+UNAVAILABLE: Final = Reason.UNAVAILABLE
+NO_MATCHING_SUBSCRIBERS: Final = Reason.NO_MATCHING_SUBSCRIBERS
+ROUTES_MAX: Final = 4096  # that a connection remembers
+TARGETS_MAX: Final = 256  # of such a route; those of others it asks for again
+NO_ROUTE_TEXT: Final = b"NO_ROUTE"
+PERSISTENT: Final[i64] = 2
+
+
+@final
+class Place:
+    """Where an exchange and a routing key lead, the right to publish there included."""
+
+    def __init__(self, exchange: bytes, routing_key: bytes, topic: bytes, route: Route) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.topic = topic
+        self.route = route
+
+
+@final
+class Facts:
+    """What the broker reads from a list of properties. Publishers mostly send the same again."""
+
+    def __init__(self, properties: bytes, user_name: bytes) -> None:
+        self.properties = properties
+        self.guarantee: i64 = 1 if delivery_mode_of(properties) == PERSISTENT else 0
+        self.lifetime_ns: i64 = expiry_of(properties, 0)  # 0: it does not expire
+        self.keys = extra_keys(properties)
+        self.has_reply_to = REPLY_TO in properties
+        user = user_id_of(properties)
+        if user is not None and user != user_name:
+            shown = user.decode(errors="replace")
+            real = user_name.decode(errors="replace")
+            text = f"user_id property set to '{shown}' but authenticated user was '{real}'"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
+
+
+@final
+class Publisher:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._endpoint = channel.endpoint
+        self._account = channel.account
+        self._places = channel.endpoint.places
+        self._last: Place | None = None
+        self._facts: Facts | None = None
+        self._cache = PropertyCache(channel.account.queues.catalog, channel.endpoint.views)
+        self.is_confirming = False
+        self.tag: i64 = 0  # of the last publish since confirm.select
+        self.last_taken: i64 = 0  # of the last one that was not refused
+        self.taken: i64 = 0  # of those the endpoint has not been asked to confirm yet
+
+    def on_publish(self, event: PublishReceived) -> bool:
+        """False when it cannot be stored now and nobody is told: try again when it can."""
+        if event.immediate:
+            raise Violation(
+                codes.NOT_IMPLEMENTED, "immediate=true", BasicPublish.class_id, BasicPublish.method_id, True
+            )
+        place = self._find_place(event)
+        transaction = self._channel.transaction
+        if transaction is not None:
+            # what is wrong with it is said now, not at the commit
+            if self._read(event.properties).has_reply_to:
+                self._with_address(event.properties)
+            transaction.add_publish(event)
+            return True
+        if self._is_reply(event):
+            self._confirm(self._reply(event), event)
+            return True
+        message, route = self._prepare(event, place)
+        reason = self._carry_out(message, route, False)
+        if reason is UNAVAILABLE and not (self.is_confirming and self._account.store.is_stuck()):
+            return False
+        self._confirm(reason, event)
+        return True
+
+    def commit(self, events: list[PublishReceived]) -> int:
+        """All of a transaction; how many of it were refused by queues that are full. What cannot be published at all is
+        known before the first is."""
+        prepared: list[tuple[PublishReceived, Message, Route] | None] = []
+        for event in events:
+            place = self._find_place(event)
+            if self._is_reply(event):
+                prepared.append(None)
+            else:
+                message, route = self._prepare(event, place)
+                prepared.append((event, message, route))
+        refused = 0
+        for at, each in enumerate(prepared):
+            if each is None:
+                event = events[at]
+                reason = self._reply(event)
+            else:
+                event, message, route = each
+                reason = self._carry_out(message, route, True)
+            if reason is not SUCCESS and reason is not NO_MATCHING_SUBSCRIBERS:
+                refused += 1
+            self._confirm(reason, event)
+        return refused
+
+    def _prepare(self, event: PublishReceived, place: Place) -> tuple[Message, Route]:
+        properties = event.properties
+        facts = self._read(properties)
+        if facts.has_reply_to:
+            properties = self._with_address(properties)
+        expires_ns: i64 = 0
+        if facts.lifetime_ns:
+            expires_ns = self._endpoint.context.broker.clock.now_ns + facts.lifetime_ns
+        message = make_message(
+            self._cache,
+            event.exchange,
+            event.routing_key,
+            place.topic,
+            properties,
+            event.body,
+            facts.guarantee,
+            expires_ns,
+            self._endpoint.connection_id,
+        )
+        return message, self._with_copies(place, facts) if facts.keys else place.route
+
+    def _carry_out(self, message: Message, route: Route, is_part: bool) -> Reason:
+        endpoint = self._endpoint
+        account = self._account
+        if route.settles:
+            reason = account.queues.settle(message.topic, message, endpoint.connection_id)
+        else:
+            rest = self._without_full(message, route, is_part)
+            reason = endpoint.context.broker.publishing.publish(account, rest, message, None, is_part)
+            if rest is not route and (reason is SUCCESS or reason is NO_MATCHING_SUBSCRIBERS):
+                account.counters.dropped_queue_full += 1
+                reason = QUOTA_EXCEEDED  # who could take it has it, as with RabbitMQ; the publisher is told
+        if reason is not UNAVAILABLE:
+            account.counters.messages_received += 1
+        return reason
+
+    def _without_full(self, message: Message, route: Route, is_part: bool) -> Route:
+        """Of several queues one that is full refuses for itself alone. The same route when there is none."""
+        if not route.is_stored or len(route.targets) < 2 or route.refusal is not SUCCESS:
+            return route
+        if not is_part and self._account.store.refusal() is not SUCCESS:
+            return route  # it will be tried again: nobody may refuse it twice
+        taking: list[Target] = []
+        for target in route.targets:
+            if not target.outlet.is_storing() or target.outlet.find_refusal(message) is SUCCESS:
+                taking.append(target)
+        if len(taking) == len(route.targets):
+            return route
+        rest = Route(route.topic, route.generation)
+        rest.is_by_headers = True
+        rest.targets = taking
+        rest.shares = route.shares
+        rest.is_stored = True
+        return rest
+
+    def _read(self, properties: bytes) -> Facts:
+        facts = self._facts
+        if facts is None or facts.properties != properties:
+            facts = self._facts = Facts(properties, self._endpoint.user_name)
+        return facts
+
+    # ------------------------------------------------------------------ where
+
+    def _find_place(self, event: PublishReceived) -> Place:
+        generation = self._account.router.generation
+        last = self._last
+        exchange = event.exchange
+        key = event.routing_key
+        if (
+            last is not None
+            and last.routing_key == key
+            and last.exchange == exchange
+            and last.route.generation == generation
+        ):
+            return last
+        place = self._look_up(exchange, key, event.properties)
+        if not place.route.is_by_headers:
+            self._last = place
+        return place
+
+    def _look_up(self, exchange: bytes, key: bytes, properties: bytes) -> Place:
+        place = self._places.get((exchange, key))
+        if place is None or place.route.generation != self._account.router.generation:
+            place = self._make_place(exchange, key, properties)
+            if place.route.is_by_headers or len(place.route.targets) > TARGETS_MAX:
+                return place
+            if len(self._places) >= ROUTES_MAX:
+                self._places.clear()
+            self._places[(exchange, key)] = place
+        return place
+
+    def _make_place(self, exchange: bytes, key: bytes, properties: bytes) -> Place:
+        endpoint = self._endpoint
+        account = self._account
+        name = exchange.decode(errors="replace")
+        found = account.exchanges.find(name)
+        if found is None:
+            raise Refused(Reason.NOT_FOUND, f"no exchange '{name}' in vhost '{endpoint.virtual_host}'")
+        if found.internal:
+            text = f"cannot publish to internal exchange '{name}' in vhost '{endpoint.virtual_host}'"
+            raise Refused(Reason.NOT_AUTHORIZED, text)
+        topic = self._topic_of(exchange, key)
+        principal = endpoint.principal
+        assert principal is not None
+        if not account.authorizer.can_publish(principal, endpoint.connection_id, topic):
+            account.counters.publishes_denied += 1
+            endpoint.context.observer.denied(endpoint.connection_id, principal.name, "publish", topic)
+            shown = name or "amq.default"
+            text = f"write access to exchange '{shown}' in vhost '{endpoint.virtual_host}' refused for user '{principal.name}'"
+            raise Refused(Reason.NOT_AUTHORIZED, text)
+        headers: dict[bytes, object] | None = None
+        if account.exchanges.needs_headers(name):
+            headers = decode_properties(properties).headers
+        return Place(exchange, key, topic, account.exchanges.find_route(name, key, topic, headers))
+
+    def _topic_of(self, exchange: bytes, key: bytes) -> bytes:
+        if exchange:
+            return topic_of_publish(exchange, key)
+        if split_queue_topic(key) is not None or self._account.queues.catalog.find(
+            key.decode(errors="replace")
+        ):
+            return topic_of_publish(exchange, key)
+        return topic_of_name(key)  # nothing of that name: it is a publish to the topic space
+
+    def _with_copies(self, place: Place, facts: Facts) -> Route:
+        """CC and BCC name further routing keys: each receiver gets one copy."""
+        keys = [place.routing_key, *facts.keys]
+        for key in facts.keys:
+            self._look_up(place.exchange, key, facts.properties)  # there must be the right to each
+        exchanges = self._account.exchanges
+        name = place.exchange.decode(errors="replace")
+        headers = decode_properties(facts.properties).headers if exchanges.needs_headers(name) else None
+        common = exchanges.find_common_route(name, keys, place.topic, headers)
+        if common is not None:
+            return common
+        joined = Route(place.topic, place.route.generation)
+        joined.is_by_headers = True
+        seen: dict[int, None] = {}
+        for key in keys:
+            route = place.route
+            if key != place.routing_key:
+                route = self._look_up(place.exchange, key, facts.properties).route
+            for target in route.targets:
+                _add_target(joined, target, seen)
+            if route.shares is not None:
+                joined.shares = route.shares if joined.shares is None else joined.shares + route.shares
+            joined.is_stored = joined.is_stored or route.is_stored
+        return joined
+
+    # --------------------------------------------------------------- reply-to
+
+    def _with_address(self, properties: bytes) -> bytes:
+        changed = with_reply_address(properties, self._channel.reply_token)
+        if changed is not properties and not self._channel.reply_token:
+            raise Refused(Reason.PRECONDITION_FAILED, "fast reply consumer does not exist")
+        return changed
+
+    def _is_reply(self, event: PublishReceived) -> bool:
+        return not event.exchange and event.routing_key.startswith(ADDRESS_PREFIX)
+
+    def _reply(self, event: PublishReceived) -> Reason:
+        """Straight to the channel that asked, if it is still there."""
+        self._account.counters.messages_received += 1
+        asker = self._endpoint.context.reply_addresses.find(self._account.name, event.routing_key)
+        if asker is None:
+            return NO_MATCHING_SUBSCRIBERS
+        if asker.endpoint.is_stuffed():
+            return Reason.QUOTA_EXCEEDED  # it does not read: there is no queue to keep it in
+        asker.deliver_reply(event.routing_key, event.properties, event.body)
+        return SUCCESS
+
+    # --------------------------------------------------------------- confirms
+
+    def _confirm(self, reason: Reason, event: PublishReceived) -> None:
+        channel = self._channel
+        machine = self._endpoint.machine
+        if reason is NO_MATCHING_SUBSCRIBERS and event.mandatory:
+            method = BasicReturn(codes.NO_ROUTE, NO_ROUTE_TEXT, event.exchange, event.routing_key)
+            machine.send_content(channel.number, method, without_blind_copies(event.properties), event.body)
+        if not self.is_confirming:
+            return
+        self.tag += 1
+        if reason is SUCCESS or reason is NO_MATCHING_SUBSCRIBERS:
+            self.taken += 1
+            self.last_taken = self.tag
+            self._endpoint.answers.confirm_later(channel)
+            return
+        # told before any later `multiple` can cover it
+        machine.send(channel.number, BasicNack(int(self.tag), False, False))
+
+
+def _add_target(route: Route, target: Target, seen: dict[int, None]) -> None:
+    mark = id(target.outlet)
+    if mark not in seen:
+        seen[mark] = None
+        route.targets.append(target)

@@ -1,0 +1,135 @@
+"""What one must be allowed for each thing AMQP can do. The rules speak of topics; here is what stands for what.
+
+    a queue (declare, passive too, consume, get, purge, delete, bind)   subscribe to $queue/<name>
+    an exchange (declare, delete, bind into it)                         subscribe to <exchange>/#
+    the source of a binding                                             subscribe to all that the binding can bring
+    an exchange for dead letters or unrouted messages                   publish to all that can come to it
+    a publish                                                           publish to the topic of the message
+
+A binding goes on bringing messages when nobody looks any more, so it is granted only if no rule denies any part of what
+it brings: there is no later moment at which a single message could be held back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.model.errors import Reason, Refused
+from millstream.model.routing_key import TOPIC_EXCHANGE, filter_of_binding, topic_of_publish
+from millstream.protocols.amqp091.wire.methods import BasicCancel
+from millstream.queues.names import queue_prefix
+from millstream.routing.exchange import DIRECT, TOPIC
+
+if TYPE_CHECKING:
+    from millstream.protocols.amqp091.channel import Channel
+    from millstream.protocols.amqp091.consuming import AmqpConsumer
+    from millstream.protocols.amqp091.endpoint import AmqpEndpoint
+
+TOPIC_QUEUE: Final = (
+    "x-topic"  # the argument of a queue that stands for a subscription: its bindings are what counts
+)
+
+
+def check_queue(endpoint: AmqpEndpoint, name: str) -> None:
+    if not can_use_queue(endpoint, name):
+        raise _deny(endpoint, "configure", f"queue '{name}'", queue_prefix(name))
+
+
+def can_use_queue(endpoint: AmqpEndpoint, name: str) -> bool:
+    principal = endpoint.principal
+    assert principal is not None
+    authorizer = endpoint.context.broker.authorizer
+    return authorizer.can_subscribe(principal, endpoint.connection_id, queue_prefix(name))
+
+
+def check_exchange(endpoint: AmqpEndpoint, name: str) -> None:
+    wanted = filter_of_exchange(name.encode())
+    principal = endpoint.principal
+    assert principal is not None
+    authorizer = endpoint.context.broker.authorizer
+    if not authorizer.can_subscribe(principal, endpoint.connection_id, wanted):
+        raise _deny(endpoint, "configure", f"exchange '{name}'", wanted)
+
+
+def check_source(endpoint: AmqpEndpoint, name: str, kind: str, key: bytes) -> None:
+    """What a binding to this exchange with this key brings."""
+    wanted = filter_of_source(name.encode(), kind, key)
+    if not _has_all(endpoint, wanted, False):
+        raise _deny(endpoint, "read", f"exchange '{name}'", wanted)
+
+
+def check_destination(endpoint: AmqpEndpoint, name: str, key: bytes | None) -> None:
+    """Where the broker will publish on behalf of who declared it; None: with whatever key comes."""
+    exchange = name.encode()
+    wanted = filter_of_exchange(exchange) if key is None else topic_of_publish(exchange, key)
+    if not exchange and key is None:
+        wanted = b"$queue/#"
+    if not _has_all(endpoint, wanted, True):
+        raise _deny(endpoint, "write", f"exchange '{name or 'amq.default'}'", wanted)
+
+
+def enforce(endpoint: AmqpEndpoint) -> None:
+    """The rules have changed: what this connection may not have any more is taken from it."""
+    account = endpoint.account
+    if account is None:
+        return
+    for queue in list(endpoint.exclusive_queues.values()):
+        for binding in account.exchanges.bindings_of_queue(queue):
+            source = binding.source
+            wanted = filter_of_source(source.name.encode(), source.kind, binding.key)
+            if not _has_all(endpoint, wanted, False):
+                account.exchanges.unbind_queue(queue, source.name, binding.key, binding.arguments)
+    for channel in list(endpoint.channels.values()):
+        for consumer in list(channel.consumers.values()):
+            queue = consumer.group.queue
+            if queue.definition.arguments.get(TOPIC_QUEUE) is None and not can_use_queue(
+                endpoint, queue.name
+            ):
+                _cancel(endpoint, channel, consumer)
+
+
+def _cancel(endpoint: AmqpEndpoint, channel: Channel, consumer: AmqpConsumer) -> None:
+    """The client is told; one that would not understand it loses the channel."""
+    name = consumer.group.queue.name
+    if channel.is_ended:
+        return
+    if not endpoint.takes_cancel:
+        refused = _deny(endpoint, "read", f"queue '{name}'", queue_prefix(name))
+        endpoint.refuse(channel, refused, 0, 0)
+        return
+    channel.consumers.pop(consumer.tag, None)
+    consumer.leave()
+    endpoint.machine.send(channel.number, BasicCancel(consumer.tag, True))
+
+
+def filter_of_exchange(name: bytes) -> bytes:
+    """Everything that is published to an exchange."""
+    if name == TOPIC_EXCHANGE:
+        return b"#"
+    return topic_of_publish(name, b"-")[:-1] + b"#"
+
+
+def filter_of_source(name: bytes, kind: str, key: bytes) -> bytes:
+    if kind == TOPIC:
+        bound = filter_of_binding(key)
+        if bound is None:
+            return filter_of_exchange(name)
+        if name == TOPIC_EXCHANGE:
+            return bound
+        return filter_of_exchange(name)[:-1] + bound
+    return topic_of_publish(name, key) if kind == DIRECT else filter_of_exchange(name)
+
+
+def _has_all(endpoint: AmqpEndpoint, filter: bytes, on_publish: bool) -> bool:
+    principal = endpoint.principal
+    assert principal is not None
+    authorizer = endpoint.context.broker.authorizer
+    return authorizer.has_all(principal, endpoint.connection_id, filter, on_publish)
+
+
+def _deny(endpoint: AmqpEndpoint, access: str, what: str, topic: bytes) -> Refused:
+    principal = endpoint.principal
+    assert principal is not None
+    endpoint.context.observer.denied(endpoint.connection_id, principal.name, access, topic)
+    text = f"{access} access to {what} in vhost '{endpoint.virtual_host}' refused for user '{principal.name}'"
+    return Refused(Reason.NOT_AUTHORIZED, text)

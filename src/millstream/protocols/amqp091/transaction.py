@@ -1,0 +1,59 @@
+"""What a channel in transaction mode has been told and not yet been asked to do.
+
+Publishes and answers wait here until tx.commit, which carries them out in one go: they share one batch of the log, and a
+batch is one atom.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from millstream.model.errors import Reason, Refused
+from millstream.model.outcome import Outcome
+from millstream.protocols.amqp091.machine.events import PublishReceived
+
+OPERATIONS_MAX: Final = 100_000
+BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+@final
+class TransactionRoom:
+    """What all transactions of a connection hold together: channels are many, memory is not."""
+
+    def __init__(self) -> None:
+        self.operations = 0
+        self.size_bytes = 0
+
+    def take(self, operations: int, size_bytes: int) -> None:
+        if self.operations + operations > OPERATIONS_MAX or self.size_bytes + size_bytes > BYTES_MAX:
+            text = "the transactions of this connection hold as much as they may"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
+        self.operations += operations
+        self.size_bytes += size_bytes
+
+
+@final
+class Transaction:
+    def __init__(self, room: TransactionRoom) -> None:
+        self.publishes: list[PublishReceived] = []
+        self.settlements: list[tuple[list[int], Outcome]] = []
+        self.named: dict[int, None] = {}  # tags that were answered in it
+        self._room = room
+        self._size_bytes = 0
+
+    def add_publish(self, event: PublishReceived) -> None:
+        size_bytes = len(event.body) + len(event.properties)
+        self._room.take(1, size_bytes)
+        self._size_bytes += size_bytes
+        self.publishes.append(event)
+
+    def add_settlement(self, tags: list[int], outcome: Outcome) -> None:
+        self._room.take(len(tags), 0)
+        self.settlements.append((tags, outcome))
+        for tag in tags:
+            self.named[tag] = None
+
+    def end(self) -> None:
+        """Carried out, or given up."""
+        self._room.operations -= len(self.publishes) + len(self.named)
+        self._room.size_bytes -= self._size_bytes

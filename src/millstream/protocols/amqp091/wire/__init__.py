@@ -1,0 +1,1 @@
+"""Bytes to methods and back: pure functions, no state."""

@@ -1,0 +1,33 @@
+"""The way of a record to the dead letters, counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.model.message import Message
+from millstream.queues.pending import Pending
+
+if TYPE_CHECKING:
+    from millstream.queues.group import Group
+    from millstream.queues.queue import Queue
+
+
+def bury(queue: Queue, group: Group, pending: Pending, reason: str) -> None:
+    """The dead letter is in the log before the settlement of its source: in one batch or an earlier one."""
+    if not queue.is_stream:
+        bury_alone(queue, group.title(), pending, reason)
+    group.bury_done(pending)
+
+
+def bury_alone(queue: Queue, group: str, pending: Pending, reason: str) -> None:
+    """One that no group has to settle."""
+    if queue.catalog.bury(queue, group, pending, reason):
+        queue.counters.dead_lettered += 1
+    else:
+        queue.counters.dropped += 1
+
+
+def bury_new(queue: Queue, message: Message, reason: str) -> None:
+    """One that the queue does not take at all."""
+    pending = Pending(queue.nobody(), queue.next, message, queue.clock.wall_ns(), 0)
+    bury_alone(queue, "", pending, reason)

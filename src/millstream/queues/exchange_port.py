@@ -1,0 +1,23 @@
+"""The port from queues to exchanges: where dead letters are published, and who else must know that a queue is gone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
+
+from millstream.model.message import Message
+
+if TYPE_CHECKING:
+    from millstream.queues.queue import Queue
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ExchangePort(ABC):
+    @abstractmethod
+    def post(self, exchange: str, key: bytes, letter: Message) -> bool:
+        """Publish a dead letter; False when nobody took it. A queue for which `death.is_cycle` holds must not get it."""
+
+    @abstractmethod
+    def on_queue_removed(self, queue: Queue) -> None: ...

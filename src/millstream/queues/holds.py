@@ -1,0 +1,85 @@
+"""What consumers of a group have in their hands: handed out, not settled, and until when they may keep it."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from millstream.queues.consumer import Consumer
+from millstream.queues.pending import Pending
+
+MILLISECONDS: Final[i64] = 1_000_000
+
+
+@final
+class Holds:
+    """Those with a deadline stand by how long they may be held, then in the order they were handed out: that is the
+    order of their deadlines."""
+
+    def __init__(self) -> None:
+        self.pending: dict[int, Pending] = {}  # all, by offset
+        self.bytes: i64 = 0
+        self._usual: dict[int, Pending] = {}  # held as long as the queue says
+        self._others: dict[int, dict[int, Pending]] = {}  # as long as their consumers said
+
+    def add(self, pending: Pending, consumer: Consumer, now_ns: i64, usual_ns: i64) -> None:
+        offset = int(pending.offset)
+        pending.consumer = consumer
+        consumer.open += 1
+        self.bytes += pending.size
+        self.pending[offset] = pending
+        hold_ms: i64 = consumer.hold_ms
+        if hold_ms == 0:
+            pending.deadline_ns = now_ns + usual_ns
+            self._usual[offset] = pending
+        elif hold_ms > 0:
+            pending.deadline_ns = now_ns + hold_ms * MILLISECONDS
+            same = self._others.get(int(hold_ms))
+            if same is None:
+                same = self._others[int(hold_ms)] = {}
+            same[offset] = pending
+
+    def remove(self, pending: Pending) -> None:
+        offset = int(pending.offset)
+        if self.pending.pop(offset, None) is None:
+            return
+        self.bytes -= pending.size
+        consumer = pending.consumer
+        if consumer is None:
+            return
+        pending.consumer = None
+        consumer.open -= 1
+        hold_ms: i64 = consumer.hold_ms
+        if hold_ms == 0:
+            self._usual.pop(offset, None)
+        elif hold_ms > 0:
+            same = self._others[int(hold_ms)]
+            same.pop(offset, None)
+            if not same:
+                del self._others[int(hold_ms)]
+
+    def find_of(self, consumer: Consumer) -> list[Pending]:
+        """In the order it got them."""
+        return [pending for pending in self.pending.values() if pending.consumer is consumer]
+
+    def find_below(self, offset: i64) -> list[Pending]:
+        return [pending for pending in self.pending.values() if pending.offset < offset]
+
+    def find_late(self, now_ns: i64) -> Pending | None:
+        """One whose time is over."""
+        if self._usual:
+            pending = next(iter(self._usual.values()))
+            if pending.deadline_ns <= now_ns:
+                return pending
+        for same in self._others.values():
+            pending = next(iter(same.values()))
+            if pending.deadline_ns <= now_ns:
+                return pending
+        return None
+
+    def shorten(self, deadline_ns: i64) -> None:
+        """What the queue says has changed: nobody waits longer than it says now."""
+        for pending in self._usual.values():
+            if pending.deadline_ns > deadline_ns:
+                pending.deadline_ns = deadline_ns

@@ -1,0 +1,147 @@
+"""What happens when a queue is full: the new record is refused, or the oldest that no consumer has goes.
+
+A dead letter is always taken: the queue it comes to makes room afterwards. So one that is full and has dead letters of
+its own makes them one after the other, never within each other. Where only what waits counts, room is made when
+consumers had what they can take.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from millstream.model.errors import Reason
+from millstream.model.message import Message
+from millstream.queues.burial import bury_alone, bury_new
+from millstream.queues.directions import read_directions
+
+if TYPE_CHECKING:
+    from millstream.queues.queue import Queue
+
+
+def find_refusal(queue: Queue, message: Message) -> Reason:
+    """SUCCESS, or why this message cannot be taken now."""
+    definition = queue.definition
+    size = queue.size_of(message)
+    if definition.overflow in ("reject", "reject_dead_letter"):
+        if has_room(queue, 1, size):
+            return Reason.SUCCESS
+        if definition.bounds_ready:  # what consumers can take does not wait
+            queue.dispatch()
+            if has_room(queue, 1, size):
+                return Reason.SUCCESS
+    elif not definition.bytes_max or definition.bounds_ready or size <= definition.bytes_max:
+        return Reason.SUCCESS
+    directions = read_directions(message.properties)
+    if directions is not None and directions.producer and not queue.is_new(directions):
+        return Reason.SUCCESS  # it is here already
+    queue.counters.refused += 1
+    if definition.overflow == "reject_dead_letter":
+        bury_new(queue, message, "overflow")
+    return Reason.QUOTA_EXCEEDED
+
+
+def bound(queue: Queue, message: Message, is_dead_letter: bool) -> None:
+    """Make room by policy: now, or when consumers had what they can take and dead letters are written."""
+    definition = queue.definition
+    if definition.overflow not in ("drop_head", "dead_letter"):
+        return
+    if is_dead_letter and (
+        definition.overflow == "dead_letter" or definition.dead_letter_exchange is not None
+    ):
+        return  # a dead letter makes no other
+    if queue.catalog.posting or definition.bounds_ready:
+        queue.is_to_bound = True
+    else:
+        make_room(queue, 1, queue.size_of(message))
+
+
+def bound_again(queue: Queue) -> None:
+    """Something came back: where only what waits counts, that may be more now than there is room for."""
+    definition = queue.definition
+    if definition.bounds_ready and definition.overflow in ("drop_head", "dead_letter"):
+        queue.is_to_bound = True
+        queue.come_back()
+
+
+def has_room(queue: Queue, count: i64, size: i64) -> bool:
+    """For so many more records of so many bytes."""
+    definition = queue.definition
+    if definition.length_max:
+        length = queue.ready() if definition.bounds_ready else queue.depth()
+        if length + count > max(0, definition.length_max):
+            return False
+    if not definition.bytes_max:
+        return True
+    bytes_max: i64 = max(0, definition.bytes_max)
+    if queue.footprint.bytes + size <= bytes_max:
+        return True
+    return queue.bounds_bytes and _waiting_bytes(queue) + size <= bytes_max
+
+
+def _waiting_bytes(queue: Queue) -> i64:
+    """Of what the group that has most of it waiting has not handed out."""
+    queue.let_go()
+    kept: i64 = queue.footprint.bytes
+    least: i64 = kept if queue.groups else 0
+    for group in queue.groups.values():
+        passed: i64 = group.holds.bytes + group.gone.bytes
+        if passed < least:
+            least = passed
+    return kept - least
+
+
+def make_room(queue: Queue, count: i64, size: i64) -> None:
+    while not has_room(queue, count, size) and drop_head(queue):
+        pass
+
+
+def drop_head(queue: Queue) -> bool:
+    """Make room by policy: the oldest record that no consumer has goes; False when there is none."""
+    offset: i64 = _find_waiting(queue)
+    while not queue.is_stream and offset < queue.next and _is_taken(queue, offset):
+        offset += 1
+    if offset >= queue.next:
+        return False
+    definition = queue.definition
+    if definition.overflow == "dead_letter" or definition.dead_letter_exchange is not None:
+        pending = None if queue.is_stream else queue.find_pending(None, offset)
+        if pending is not None:
+            bury_alone(queue, "", pending, "overflow")
+    else:
+        queue.counters.dropped += 1
+    if not queue.groups or queue.is_stream:
+        queue.trim(offset + 1)
+        return True
+    for group in queue.groups.values():
+        if not group.is_settled(offset):
+            group.finish(offset, offset)
+    queue.let_go()
+    return True
+
+
+def _find_waiting(queue: Queue) -> i64:
+    """An offset below which nothing waits. Where nothing came back that is where groups stand: what they have handed out
+    may be much."""
+    low: i64 = queue.low_mark()
+    if queue.is_stream or queue.specials or not queue.groups:
+        return low
+    least: i64 = queue.next
+    for group in queue.groups.values():
+        if group.returned.count():
+            return low
+        if group.cursor < least:
+            least = group.cursor
+    return least if least > low else low
+
+
+def _is_taken(queue: Queue, offset: i64) -> bool:
+    """Handed out in some group, or settled in all."""
+    is_needed = not queue.groups
+    for group in queue.groups.values():
+        if int(offset) in group.pending:
+            return True
+        if not group.is_settled(offset):
+            is_needed = True
+    return not is_needed

@@ -1,0 +1,96 @@
+"""Whose turn it is: of the consumers with credit those of the highest priority, one after the other."""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from millstream.queues.consumer import Consumer
+
+
+@final
+class Turns:
+    """`consumers` stand in order of priority, then of joining."""
+
+    def __init__(self) -> None:
+        self.consumers: list[Consumer] = []
+        self._turn: i64 = 0
+        self._has_priorities = False  # they differ
+        self._active: Consumer | None = None  # the one that gets everything, where one does
+
+    def join(self, consumer: Consumer) -> None:
+        consumers = self.consumers
+        at: i64 = len(consumers)
+        while at > 0 and consumers[at - 1].priority < consumer.priority:
+            at -= 1
+        consumers.insert(at, consumer)
+        self._has_priorities = consumers[0].priority != consumers[-1].priority
+
+    def leave(self, consumer: Consumer) -> bool:
+        if consumer is self._active:
+            self._active = None
+        consumers = self.consumers
+        if consumer not in consumers:
+            return False
+        consumers.remove(consumer)
+        self._has_priorities = len(consumers) > 0 and consumers[0].priority != consumers[-1].priority
+        return True
+
+    def clear(self) -> None:
+        self.consumers.clear()
+        self._active = None
+        self._has_priorities = False
+
+    def find(self, is_single: bool) -> Consumer | None:
+        """Who gets the next record; `pass_on` when it got it. `is_single`: one of them gets everything."""
+        if is_single:
+            active = self.find_active()
+            return active if active is not None and active.has_credit() else None
+        consumers = self.consumers
+        count: i64 = len(consumers)
+        if self._has_priorities:
+            return self._find_by_priority(count)
+        at: i64 = self._turn
+        tried: i64 = 0
+        while tried < count:
+            if at >= count:
+                at = 0
+            consumer = consumers[at]
+            if consumer.has_credit():
+                self._turn = at
+                return consumer
+            at += 1
+            tried += 1
+        return None
+
+    def pass_on(self) -> None:
+        self._turn += 1
+
+    def _find_by_priority(self, count: i64) -> Consumer | None:
+        consumers = self.consumers
+        first: i64 = 0
+        while first < count:
+            end: i64 = first + 1
+            while end < count and consumers[end].priority == consumers[first].priority:
+                end += 1
+            at: i64 = self._turn if first <= self._turn < end else first
+            for _ in range(end - first):
+                if consumers[at].has_credit():
+                    self._turn = at
+                    return consumers[at]
+                at = at + 1 if at + 1 < end else first
+            first = end
+        return None
+
+    def find_active(self) -> Consumer | None:
+        """The one that gets everything: it stays while it is there, then the first in order takes over."""
+        active = self._active
+        if active is None or not active.is_present():
+            active = None
+            for consumer in self.consumers:
+                if consumer.is_present():
+                    active = consumer
+                    break
+            self._active = active
+        return active

@@ -1,0 +1,143 @@
+"""The exchanges of one account, and the walk of a message through them.
+
+Invariants
+- A walk visits every exchange at most once, so bindings may form a circle; a queue is found once, however many ways lead to it.
+- An exchange where nothing matched hands on to its alternate, if there is one; each for itself along the walk.
+- `amq.topic` and the topic space are one: a walk that comes by it also reaches subscribers, and the router asks for its
+  bindings when it resolves a topic.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from millstream.model.outlet import Outlet
+from millstream.model.routing_key import key_of_topic
+from millstream.routing.binding import Binding
+from millstream.routing.exchange import DIRECT, FANOUT, HEADERS, TOPIC, Exchange
+from millstream.routing.router import TopicBindings
+
+DEFAULT: Final = ""
+TOPIC_SPACE: Final = "amq.topic"
+PREDECLARED: Final = (
+    (DEFAULT, DIRECT),
+    ("amq.direct", DIRECT),
+    ("amq.fanout", FANOUT),
+    (TOPIC_SPACE, TOPIC),
+    ("amq.headers", HEADERS),
+    ("amq.match", HEADERS),
+)
+
+
+@final
+class Walk:
+    """What a message reaches from an exchange."""
+
+    def __init__(self) -> None:
+        self.outlets: dict[Outlet, None] = {}
+        self.reaches_topics = False  # it came by amq.topic: the topic space gets it too
+        self.reaches_default = False  # an alternate led to the default exchange
+
+
+@final
+class Exchanges(TopicBindings):
+    def __init__(self) -> None:
+        self.by_name: dict[str, Exchange] = {}
+        self.binding_count: i64 = 0
+        self._by_queue: dict[Outlet, dict[Binding, None]] = {}
+        for name, kind in PREDECLARED:
+            self.by_name[name] = Exchange(name, kind, True, False, False, {})
+        self.topics = self.by_name[TOPIC_SPACE]
+
+    def find(self, name: str) -> Exchange | None:
+        return self.by_name.get(name)
+
+    def add(self, binding: Binding) -> None:
+        binding.source.add(binding)
+        if binding.exchange is not None:
+            binding.exchange.incoming[binding] = None
+        else:
+            assert binding.queue is not None
+            self._by_queue.setdefault(binding.queue, {})[binding] = None
+        self.binding_count += 1
+
+    def remove(self, binding: Binding) -> None:
+        binding.source.remove(binding)
+        self.binding_count -= 1
+        if binding.exchange is not None:
+            del binding.exchange.incoming[binding]
+            return
+        assert binding.queue is not None
+        bound = self._by_queue[binding.queue]
+        del bound[binding]
+        if not bound:
+            del self._by_queue[binding.queue]
+
+    def bindings_of(self, queue: Outlet) -> list[Binding]:
+        return list(self._by_queue.get(queue, {}))
+
+    def needs_headers(self, start: Exchange) -> bool:
+        """Whether headers can decide anywhere on a walk from there."""
+        seen: dict[str, None] = {start.name: None}
+        waiting = [start]
+        while waiting:
+            exchange = waiting.pop()
+            if exchange.kind == HEADERS:
+                return True
+            for name in self._followers(exchange):
+                following = self.by_name.get(name)
+                if following is not None and name not in seen:
+                    seen[name] = None
+                    waiting.append(following)
+        return False
+
+    def _followers(self, exchange: Exchange) -> list[str]:
+        names = [binding.target for binding in exchange.onward]
+        if exchange.alternate is not None:
+            names.append(exchange.alternate)
+        return names
+
+    def walk(
+        self,
+        start: Exchange,
+        key: bytes,
+        headers: dict[bytes, object] | None,
+        by_text: bool = False,
+        further: list[bytes] | None = None,
+    ) -> Walk:
+        """All exchanges look at all keys: `further` are those a publisher wants copies for."""
+        walk = Walk()
+        seen: dict[str, None] = {start.name: None}
+        waiting = [start]
+        while waiting:
+            exchange = waiting.pop()
+            if exchange is self.topics:
+                walk.reaches_topics = True
+            elif not exchange.name:
+                walk.reaches_default = True
+            matched = exchange.match(key, headers, by_text)
+            if further is not None:
+                for other in further:
+                    matched += exchange.match(other, headers, by_text)
+            for binding in matched:
+                following = binding.exchange
+                if following is None:
+                    assert binding.queue is not None
+                    walk.outlets[binding.queue] = None
+                elif following.name not in seen:
+                    seen[following.name] = None
+                    waiting.append(following)
+            if not matched and exchange.alternate is not None and exchange.alternate not in seen:
+                alternate = self.by_name.get(exchange.alternate)
+                if alternate is not None:
+                    seen[alternate.name] = None
+                    waiting.append(alternate)
+        return walk
+
+    def find_outlets(self, topic: bytes) -> list[Outlet]:
+        """The queues that bindings of amq.topic lead a topic to. Topics of the broker's own are not published there."""
+        if not self.topics.bindings or topic.startswith(b"$"):
+            return []
+        return list(self.walk(self.topics, key_of_topic(topic), None).outlets)

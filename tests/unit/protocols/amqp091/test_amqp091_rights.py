@@ -1,0 +1,159 @@
+"""Who may declare, bind and consume what; and what is taken away when the rules change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from amqp091_declarations import bind, declare, declare_exchange, find, refusal
+from amqp091_world import AmqpPeer, AmqpWorld
+
+from millstream.model.errors import Reason
+from millstream.protocols.amqp091 import declaring
+from millstream.protocols.amqp091.wire.field_table import FieldTable
+from millstream.protocols.amqp091.wire.methods import (
+    BasicCancel,
+    BasicConsume,
+    ChannelClose,
+    ExchangeBind,
+    ExchangeDelete,
+    QueueDelete,
+    QueuePurge,
+)
+from millstream.queues.definition import WORK, Definition
+from millstream.security.acl import parse_acl
+
+
+def rules(*topics: str, deny: str = "") -> object:
+    """Anonymous may do everything there."""
+    listed: list[object] = [{"allow": "all", "topics": list(topics)}] if topics else []
+    if deny:
+        listed.append({"deny": "all", "topics": [deny]})
+    return {"rules": listed}
+
+
+def denied(action: Callable[..., object], *arguments: Any, **options: Any) -> str:
+    reason, text = refusal(action, *arguments, **options)
+    assert reason is Reason.NOT_AUTHORIZED
+    return text
+
+
+def test_a_queue_is_for_who_may_subscribe_to_it() -> None:
+    world = AmqpWorld(rules=rules("$queue/mine", "$queue/a%%2Fb"))
+    endpoint = world.client().endpoint
+    world.account.queues.catalog.declare("theirs", Definition(WORK))
+    declare(endpoint, b"mine")
+    declare(endpoint, b"a/b")
+    text = "configure access to queue '{}' in vhost '/' refused for user 'anonymous'"
+    for name in ("theirs", "nothing"):
+        for action in (
+            partial(declare, endpoint, name.encode()),
+            partial(declare, endpoint, name.encode(), passive=True),
+            partial(declaring.find_queue, endpoint, name.encode()),
+            partial(declaring.purge_queue, endpoint, QueuePurge(name.encode(), False)),
+            partial(declaring.delete_queue, endpoint, QueueDelete(name.encode(), False, False, False)),
+        ):
+            assert denied(action) == text.format(name)
+    assert ("denied", endpoint.connection_id, "configure $queue/theirs") in world.observer.lines
+
+
+def test_a_binding_needs_the_right_to_all_that_it_brings() -> None:
+    world = AmqpWorld(rules=rules("$queue/#", "plant/#", "x/a/#", deny="plant/secret/#"))
+    endpoint = world.client().endpoint
+    declare(endpoint)
+    bind(endpoint, b"q", b"amq.topic", b"plant.hall1.#")
+    bind(endpoint, b"q", b"amq.topic", b"plant.hall2.*")
+    for key in (b"plant.#", b"#", b"plant.*.temperature", b"plant.secret.door", b"office.a", b"#.plant"):
+        text = denied(bind, endpoint, b"q", b"amq.topic", key)
+        assert text == "read access to exchange 'amq.topic' in vhost '/' refused for user 'anonymous'"
+    for key in (b"plant.#", b"#"):
+        denied(declaring.make_topic_queue, endpoint, key)
+    assert len(world.account.exchanges.bindings_of_queue(find(world))) == 2
+
+
+def test_an_exchange_is_for_who_may_have_all_of_it() -> None:
+    world = AmqpWorld(rules=rules("$queue/#", "x/#", "y/a"))
+    endpoint = world.client().endpoint
+    declare(endpoint)
+    declare_exchange(endpoint)
+    declare_exchange(endpoint, b"amq.direct", b"direct")
+    for passive in (False, True):
+        denied(declare_exchange, endpoint, b"y", passive=passive)
+    denied(declaring.delete_exchange, endpoint, ExchangeDelete(b"y", False, False))
+    world.account.exchanges.declare("y", "direct", True, False, False, {})
+    bind(endpoint, b"q", b"y", b"a")
+    denied(bind, endpoint, b"q", b"y", b"b")
+    declaring.bind_exchange(endpoint, ExchangeBind(b"x", b"y", b"a", False, {}))
+    denied(declaring.bind_exchange, endpoint, ExchangeBind(b"y", b"x", b"a", False, {}))
+    world.account.exchanges.declare("z", "fanout", True, False, False, {})
+    denied(bind, endpoint, b"q", b"z", b"a")
+
+
+def test_a_binding_between_exchanges_needs_the_right_to_publish_to_where_it_leads() -> None:
+    """Else who may publish to the source could publish to the target by it."""
+    listed = [{"allow": "all", "topics": ["mine/#", "amq.direct/#"]}, {"allow": "subscribe", "topics": ["#"]}]
+    world = AmqpWorld(rules={"rules": listed})
+    endpoint = world.client().endpoint
+    declare_exchange(endpoint, b"mine", b"fanout")
+    for name in ("theirs", "amq.topic"):
+        if name == "theirs":
+            world.account.exchanges.declare(name, "direct", True, False, False, {})
+        text = denied(declaring.bind_exchange, endpoint, ExchangeBind(name.encode(), b"mine", b"", False, {}))
+        assert text == f"write access to exchange '{name}' in vhost '/' refused for user 'anonymous'"
+    declaring.bind_exchange(endpoint, ExchangeBind(b"amq.direct", b"mine", b"", False, {}))
+
+
+def test_an_exclusive_queue_of_another_is_no_secret_only_to_who_may_use_it() -> None:
+    world = AmqpWorld(rules=rules("$queue/mine"))
+    owner, other = world.client().endpoint, world.client().endpoint
+    declare(owner, b"mine", durable=False, exclusive=True)
+    assert refusal(declaring.find_queue, other, b"mine")[0] is Reason.LOCKED
+    world.authorizer.replace(parse_acl(rules("else")))
+    assert refusal(declaring.find_queue, other, b"mine")[0] is Reason.NOT_AUTHORIZED
+
+
+def test_what_the_broker_will_publish_for_one_needs_the_right_to_publish() -> None:
+    world = AmqpWorld(rules=rules("$queue/#", "x/#", "letters/dead", "all/#"))
+    endpoint = world.client().endpoint
+    dead: FieldTable = {b"x-dead-letter-exchange": b"letters", b"x-dead-letter-routing-key": b"dead"}
+    declare(endpoint, arguments=dead)
+    dead[b"x-dead-letter-routing-key"] = b"other"
+    denied(declare, endpoint, b"p", arguments=dead)
+    denied(declare, endpoint, b"p", arguments={b"x-dead-letter-exchange": b"letters"})
+    declare(endpoint, b"p", arguments={b"x-dead-letter-exchange": b"all"})
+    declare(endpoint, b"r", arguments={b"x-dead-letter-exchange": b""})
+    declare_exchange(endpoint, b"x", arguments={b"alternate-exchange": b"all"})
+    denied(declare_exchange, endpoint, b"x2", arguments={b"alternate-exchange": b"letters"})
+
+
+def consume(peer: AmqpPeer, queue: bytes) -> None:
+    peer.open_channel()
+    declare(peer.endpoint, queue)
+    peer.say(BasicConsume(queue, b"tag", False, False, False, False, {}), 1)
+
+
+def test_when_the_rules_change_consumers_lose_what_is_not_theirs_any_more() -> None:
+    world = AmqpWorld(rules=rules("#", "$queue/#"))
+    told, old, kept = world.client(), world.stranger(), world.client()
+    old.log_in(b"ANONYMOUS", b"", {})
+    old.open()
+    consume(told, b"q")
+    consume(old, b"q")
+    consume(kept, b"p")
+    declare(kept.endpoint, b"own", exclusive=True)
+    for key in (b"a.#", b"b.#"):
+        bind(kept.endpoint, b"own", b"amq.topic", key)
+    declaring.make_topic_queue(kept.endpoint, b"b.*")
+    world.authorizer.replace(parse_acl(rules("$queue/p", "b/#")))
+    world.context.on_rights_changed()
+    world.settle_down()
+    assert told.take() == [BasicCancel(b"tag", True)]
+    closed = old.take()[0]
+    assert isinstance(closed, ChannelClose)
+    assert closed.reply_code == 403
+    assert kept.take() == []
+    assert find(world).consumer_count() == 0
+    assert find(world, "p").consumer_count() == 1
+    bindings = world.account.exchanges.bindings_of_queue(find(world, "own"))
+    assert [binding.key for binding in bindings] == [b"b.#"]
