@@ -77,7 +77,7 @@ def filter_of_binding(key: bytes) -> bytes | None:
 
 def key_of_topic(topic: bytes) -> bytes:
     """The routing key under which AMQP clients see what was published to a topic."""
-    return topic.translate(_SWAP)
+    return b"" if topic == EMPTY else topic.translate(_SWAP)
 
 
 def quote_level(name: bytes) -> bytes:
