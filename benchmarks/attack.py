@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from statistics import median
@@ -17,19 +16,20 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the project, so tha
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from benchmarks.suite.brokers import KINDS, BrokerFault  # noqa: E402
+from benchmarks.mqtt_suite.brokers import KINDS  # noqa: E402
+from benchmarks.suite.bench import as_numbers  # noqa: E402
+from benchmarks.suite.brokers import BrokerFault  # noqa: E402
+from benchmarks.suite.command import find_cores, open_console  # noqa: E402
 from benchmarks.suite.generator import Generator, GeneratorFault, find_generator  # noqa: E402
-from benchmarks.suite.results import Check, verdict  # noqa: E402
+from benchmarks.suite.report import RESULTS  # noqa: E402
+from benchmarks.suite.results import FAILED, PASSED, Check, Facts, verdict  # noqa: E402
 
-RESULTS = Path(__file__).resolve().parent / "results"
 MEBIBYTE = 1024 * 1024
 FLOOD_CONNECTIONS = 10_000
 SUBSCRIBERS = 100
 STOPPED = 10
 UNSENT_CAP = 8 * MEBIBYTE  # session.max_send_queue_bytes: what one stopped subscriber may hold
 TIMEOUT_S = 180.0
-
-Facts = dict[str, float]
 
 
 def main() -> int:
@@ -42,10 +42,9 @@ def main() -> int:
     parser.add_argument("--window-ms", type=int, default=6000, help="length of each window of round trips")
     parser.add_argument("--check", action="store_true", help="end with code 1 when a promise does not hold")
     parsed = parser.parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 130)
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        console.print("The benchmark needs two cores: one for the broker, one for the load generator.")
+    console = open_console(130)
+    cores = find_cores(console)
+    if not cores:
         return 2
     generator = find_generator()
     checks: list[Check] = []
@@ -73,7 +72,7 @@ def main() -> int:
     path = RESULTS / f"attack-{parsed.broker}.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
     console.print(f"written: benchmarks/results/{path.name}", highlight=False)
-    return 1 if parsed.check and any(check.verdict == "fail" for check in checks) else 0
+    return 1 if parsed.check and any(check.verdict == FAILED for check in checks) else 0
 
 
 def flood_job(connections: int) -> dict[str, object]:
@@ -98,7 +97,7 @@ def run_load(generator: Generator, name: str, cores: list[int], job: dict[str, o
     with KINDS[name](cores[0]) as broker:
         pids = ",".join(str(pid) for pid in broker.pids())
         answer = generator.run({**job, "port": broker.port, "broker_pids": pids, "core": cores[1]}, TIMEOUT_S)
-    return {key: float(value) for key, value in answer.items() if isinstance(value, int | float)}
+    return as_numbers(answer)
 
 
 def check_flood(facts: Facts) -> list[Check]:
@@ -145,7 +144,7 @@ def print_checks(console: Console, title: str, checks: list[Check]) -> None:
     for column in ("Part", "Promise", "Measured", "Target", "Verdict"):
         table.add_column(column)
     for check in checks:
-        colour = "green" if check.verdict == "pass" else "red"
+        colour = "green" if check.verdict == PASSED else "red"
         table.add_row(
             check.scenario, check.claim, check.measured, check.target, f"[{colour}]{check.verdict}[/{colour}]"
         )

@@ -19,11 +19,12 @@ from time import perf_counter_ns
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(PROJECT)  # the project, so that `benchmarks` is a package
 
-from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from benchmarks.load.usage import read_rss_bytes  # noqa: E402
 from benchmarks.suite.brokers import find_python_path  # noqa: E402
+from benchmarks.suite.command import open_console  # noqa: E402
+from benchmarks.suite.report import RESULTS  # noqa: E402
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 TOPICS = 20_000
@@ -31,7 +32,6 @@ REPEATS = 7
 FACTOR_MAX = 3.0
 SUBSCRIPTIONS_PER_OUTLET = 10
 SITES = 1000
-RESULTS = PROJECT / "benchmarks" / "results"
 
 
 def make_filter(device: int) -> bytes:
@@ -125,7 +125,7 @@ def main() -> int:
     if parsed.size:
         print(json.dumps(measure(parsed.size)))
         return 0
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = open_console(120)
     rows = [measure_apart(size) for size in SIZES]
     table = Table(title="Cost of routing by number of subscriptions", title_justify="left")
     for column in ("Subscriptions", "Match, ns", "Cached route, ns", "Add, ns", "Bytes each"):

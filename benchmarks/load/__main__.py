@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-import json
-import os
 import sys
 
 from benchmarks.load import frames
+from benchmarks.load.entry import print_answer
 from benchmarks.load.flood import Flood
 from benchmarks.load.frames import FrameFault
 from benchmarks.load.idle import Idle
@@ -35,17 +33,7 @@ def run_job(job: Job) -> Result:
 
 def main() -> int:
     job = Job(sys.stdin.read())
-    if job.core >= 0:
-        os.sched_setaffinity(0, {job.core})
-    gc.disable()
-    try:
-        answer = json.loads(run_job(job).to_json())
-    except (FrameFault, OSError) as fault:
-        print(json.dumps({"fault": f"{fault}" or type(fault).__name__}))
-        return 1
-    answer["is_compiled"] = not str(frames.__file__).endswith(".py")
-    print(json.dumps(answer))
-    return 0
+    return print_answer(job.core, lambda: run_job(job), frames.__file__)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import json
-import os
 import sys
 
 from benchmarks.load import queue_load
 from benchmarks.load.amqp_flow import AmqpFlow
 from benchmarks.load.amqp_pairs import AmqpPairs, AmqpSteady
 from benchmarks.load.disk_floor import measure_floors
+from benchmarks.load.entry import print_answer
 from benchmarks.load.frames import FrameFault
 from benchmarks.load.job import Result
 from benchmarks.load.queue_job import QueueJob
@@ -44,17 +42,7 @@ def run_job(job: QueueJob) -> Result:
 
 def main() -> int:
     job = QueueJob(sys.stdin.read())
-    if job.core >= 0:
-        os.sched_setaffinity(0, {job.core})
-    gc.disable()
-    try:
-        answer = json.loads(run_job(job).to_json())
-    except (FrameFault, OSError) as fault:
-        print(json.dumps({"fault": f"{fault}" or type(fault).__name__}))
-        return 1
-    answer["is_compiled"] = not str(queue_load.__file__).endswith(".py")
-    print(json.dumps(answer))
-    return 0
+    return print_answer(job.core, lambda: run_job(job), queue_load.__file__)
 
 
 if __name__ == "__main__":

@@ -11,16 +11,14 @@ import subprocess
 from pathlib import Path
 
 from benchmarks.load.usage import find_family
-from benchmarks.suite.brokers import Broker, BrokerFault, Millstream, find_free_port, find_program, first_line
-
-MILLSTREAM_ACL = """\
-default: deny
-rules:
-  - {allow: all, topics: ["bench/#", "$queue/bench/#"], users: [anonymous]}
-  - {allow: all, topics: ["clients/%c/#", "users/%u/#"]}
-  - {allow: publish, topics: ["telemetry/+/state"], clients: ["device-*"]}
-  - {deny: all, topics: ["bench/secret/#", "$SYS/#"]}
-"""
+from benchmarks.suite.brokers import (
+    Broker,
+    BrokerFault,
+    ConfiguredBroker,
+    Millstream,
+    find_free_port,
+    find_program,
+)
 
 NATS_CONFIG = """\
 server_name: bench
@@ -57,20 +55,22 @@ class SyncedMillstream(Millstream, QueueBroker):
     durability = "fdatasync before the confirm"
     mark = "synced"
     mode = "fsync"
+    topics = ("bench/#", "$queue/bench/#")
 
     def command(self) -> list[str]:
         command = super().command()
-        (self.folder / "acl.yaml").write_text(MILLSTREAM_ACL)
-        settings = {
+        for key, value in self.settings().items():
+            command += ["--set", f"{key}={value}"]
+        return command
+
+    def settings(self) -> dict[str, str]:
+        return {
             "storage.durability": self.mode,
             "queues.bench.kind": "stream" if self.is_stream else "work",
             "queues.bench.prefetch": "100",
             "session.max_offline_queue_size": "100000000",
             "session.max_offline_queue_bytes": "64GiB",
         }
-        for key, value in settings.items():
-            command += ["--set", f"{key}={value}"]
-        return command
 
     def crash(self) -> None:
         """kill -9, without a word before."""
@@ -94,32 +94,26 @@ class CachedMillstream(SyncedMillstream):
     mode = "os"
 
 
-class JetStream(QueueBroker):
+class JetStream(ConfiguredBroker, QueueBroker):
     name = "nats"
     title = "NATS JetStream"
+    program = "nats-server"
+    version_option = "-v"
     protocol = "nats"
     durability = "page cache (its default): it syncs every two minutes"
     mark = "page cache"
     more = ""
 
-    def command(self) -> list[str]:
-        program = find_program("nats-server", "nats-server")
-        self.port = find_free_port()
-        config = self.folder / "nats.conf"
-        config.write_text(NATS_CONFIG.format(port=self.port, folder=self.folder, more=self.more))
-        self.check_config(program, config)
-        return [program, "-c", str(config)]
+    def config(self) -> str:
+        return NATS_CONFIG.format(port=self.port, folder=self.folder, more=self.more)
 
-    def check_config(self, program: str, config: Path) -> None:
+    def check_config(self, program: str, path: Path) -> None:
         finished = subprocess.run(
-            [program, "-t", "-c", str(config)], capture_output=True, text=True, timeout=20
+            [program, "-t", "-c", str(path)], capture_output=True, text=True, timeout=20
         )
         if finished.returncode != 0:
             text = (finished.stderr or finished.stdout).strip().rsplit(": ", 1)[-1].rpartition(":")[2].strip()
             raise BrokerFault(f"{self.version()} does not take the configuration ({text})")
-
-    def version(self) -> str:
-        return first_line([find_program("nats-server", "nats-server"), "-v"])
 
 
 class SyncedJetStream(JetStream):

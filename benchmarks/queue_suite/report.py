@@ -1,35 +1,29 @@
-"""The report of a run: tables on the terminal, JSON, a chart, and docs/benchmarks-queues.md from the same figures."""
+"""What `bench queues` reports: its tables, and the text of docs/benchmarks-queues.md around them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
-
-from rich.console import Console
+from collections.abc import Mapping, Sequence
 
 from benchmarks.queue_suite.brokers import KINDS
 from benchmarks.queue_suite.chart import draw_chart
 from benchmarks.queue_suite.results import find_floor, first_facts
 from benchmarks.queue_suite.scenarios import PAIRS, RATES, QueueScenario
 from benchmarks.suite.report import (
-    CHECK_HEADER,
-    COLOURS,
-    check_cells,
-    closing_line,
-    markdown_table,
-    print_table,
-    rate_cells,
+    TRUST,
+    Report,
+    Section,
+    brokers_of,
+    generator_shares,
+    rate_header,
+    rate_row,
     ratio_cell,
-    round_trip_cell,
+    read_seconds,
+    read_table,
     short,
+    trip_row,
 )
 from benchmarks.suite.results import Check, Run, Summary, number
 
-PROJECT = Path(__file__).resolve().parents[2]
-RESULTS = PROJECT / "benchmarks" / "results"
-CHART = PROJECT / "docs" / "images" / "bench-queues.png"
-PAGE = PROJECT / "docs" / "benchmarks-queues.md"
 MEBIBYTE = 1024 * 1024
 
 METHOD = """\
@@ -73,16 +67,46 @@ REPEAT = """\
 ```
 """
 
-Section = tuple[str, list[str], list[list[str]]]
+
+def make_report(
+    scenarios: Sequence[QueueScenario],
+    summary: Summary,
+    runs: Sequence[Run],
+    checks: Sequence[Check],
+    document: Mapping[str, object],
+) -> Report:
+    names = brokers_of(summary, KINDS)
+    sizes = {key: document[key] for key in ("rounds", "fill", "messages", "restart_messages")}
+    machine = "{cores} cores, {processor}, {system}, {filesystem}, Python {python}"
+    return Report(
+        name="queues",
+        page_name="benchmarks-queues.md",
+        method=METHOD.format(seconds=read_seconds(document), **sizes),
+        place="Machine, versions and durability",
+        machine=machine.format(**read_table(document, "machine")),
+        versions=durability_lines(document),
+        sections=sections(scenarios, summary, runs),
+        picture="Messages per second and CPU per message, by scenario and broker",
+        draw=lambda path: draw_chart(scenarios, summary, names, path),
+        checks=checks,
+        repeat=REPEAT,
+        document=document,
+        brokers=names,
+        trust=f"{TRUST} and its disk",
+    )
 
 
-def brokers_of(summary: Summary) -> list[str]:
-    return [name for name in KINDS if any(broker == name for _, broker in summary.figures)]
+def durability_lines(document: Mapping[str, object]) -> list[str]:
+    versions, left_out = read_table(document, "versions"), read_table(document, "left_out")
+    return [
+        *(f"{KINDS[name].title}: {text}; {KINDS[name].durability}" for name, text in versions.items()),
+        *(f"{KINDS[name].title}: left out, {reason}" for name, reason in left_out.items()),
+    ]
 
 
 def sections(scenarios: Sequence[QueueScenario], summary: Summary, runs: Sequence[Run]) -> list[Section]:
     """The tables of the report, only those with rows."""
-    names = brokers_of(summary)
+    names = brokers_of(summary, KINDS)
     rated = [scenario for scenario in scenarios if scenario.kind in RATES]
     found: list[Section] = []
     body = floor_rows(scenarios, runs)
@@ -90,9 +114,11 @@ def sections(scenarios: Sequence[QueueScenario], summary: Summary, runs: Sequenc
         header = ["Scenario", "S", "R(b)", "Promised", "Millstream", "x promised", "x S"]
         found.append(("Floors of the disk around each durable figure, per second", header, body))
     if rated:
-        body = [rate_row(scenario, summary, names) for scenario in rated]
-        found.append(("Messages per second, and broker CPU seconds per million", rate_header(names), body))
-    body = trip_rows(scenarios, summary, names)
+        body = [compared_row(scenario, summary, names) for scenario in rated]
+        found.append(
+            ("Messages per second, and broker CPU seconds per million", compared_header(names), body)
+        )
+    body = [trip_row(scenario, summary, names) for scenario in scenarios if scenario.singles]
     if body:
         header = ["Scenario", *(KINDS[name].title for name in names)]
         found.append(("From publish to confirm, p50 / p99 in microseconds", header, body))
@@ -115,38 +141,23 @@ def floor_rows(scenarios: Sequence[QueueScenario], runs: Sequence[Run]) -> list[
     return rows
 
 
-def rate_header(names: Sequence[str]) -> list[str]:
-    columns = ["Scenario"]
-    for name in names:
-        columns += [KINDS[name].title, "CPU s"]
-    columns += [
+def compared_header(names: Sequence[str]) -> list[str]:
+    ratios = [
         f"{'os ' if own == 'millstream-os' else ''}x {peer}"
         for own, peer in PAIRS
         if own in names and peer in names
     ]
-    return [*columns, "Generator"]
+    return [*rate_header(names, KINDS), *ratios, "Generator"]
 
 
-def rate_row(scenario: QueueScenario, summary: Summary, names: Sequence[str]) -> list[str]:
-    row = [scenario.title]
-    for name in names:
-        row += rate_cells(summary.figures.get((scenario.name, name)))
-    for own, peer in PAIRS:
-        if own in names and peer in names:
-            row.append(ratio_cell(summary.find(scenario.name, own), summary.find(scenario.name, peer)))
-    shares = [
-        figure.generator_share for name in names if (figure := summary.find(scenario.name, name)) is not None
+def compared_row(scenario: QueueScenario, summary: Summary, names: Sequence[str]) -> list[str]:
+    ratios = [
+        ratio_cell(summary.find(scenario.name, own), summary.find(scenario.name, peer))
+        for own, peer in PAIRS
+        if own in names and peer in names
     ]
-    return [*row, f"{max(shares):.0%}" if shares else ""]
-
-
-def trip_rows(scenarios: Sequence[QueueScenario], summary: Summary, names: Sequence[str]) -> list[list[str]]:
-    rows: list[list[str]] = []
-    for scenario in scenarios:
-        if scenario.singles:
-            figures = [summary.find(scenario.name, name) for name in names]
-            rows.append([scenario.title, *(round_trip_cell(figure) if figure else "" for figure in figures)])
-    return rows
+    shares = generator_shares(scenario, summary, names)
+    return [*rate_row(scenario, summary, names), *ratios, f"{max(shares):.0%}" if shares else ""]
 
 
 def single_rows(scenarios: Sequence[QueueScenario], runs: Sequence[Run]) -> list[list[str]]:
@@ -173,89 +184,3 @@ def single_rows(scenarios: Sequence[QueueScenario], runs: Sequence[Run]) -> list
             rate = number(facts, "deliveries") / max(number(facts, "seconds"), 1e-9)
             rows.append([f"{stored}: confirmed per second", short(rate)])
     return rows
-
-
-def print_report(
-    console: Console,
-    scenarios: Sequence[QueueScenario],
-    summary: Summary,
-    runs: Sequence[Run],
-    checks: Sequence[Check],
-    document: dict[str, object],
-) -> None:
-    for title, header, body in sections(scenarios, summary, runs):
-        print_table(console, title, header, body)
-    if checks:
-        marked = [
-            (*check_cells(check)[:-1], f"[{COLOURS.get(check.verdict, 'yellow')}]{check.verdict}[/]")
-            for check in checks
-        ]
-        print_table(console, "What must be shown", CHECK_HEADER, marked)
-        console.print(closing_line(checks, document), highlight=False)
-    if any(name.startswith("millstream") for name in brokers_of(summary)):
-        if not document["is_millstream_compiled"]:
-            console.print(
-                "[yellow]Millstream ran interpreted: build it with ./dev build before judging.[/yellow]"
-            )
-
-
-def write_report(
-    scenarios: Sequence[QueueScenario],
-    summary: Summary,
-    runs: Sequence[Run],
-    checks: Sequence[Check],
-    document: dict[str, object],
-) -> list[str]:
-    """The published files after a whole run; files beside the results after a short or partial one."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    is_whole = bool(document["is_whole"])
-    result_path = RESULTS / ("queues.json" if is_whole else "queues-partial.json")
-    result_path.write_text(json.dumps(document, indent=1) + "\n")
-    written = [result_path]
-    chart_path = CHART if is_whole else RESULTS / "queues-partial.png"
-    chart_path.parent.mkdir(parents=True, exist_ok=True)
-    if draw_chart(scenarios, summary, brokers_of(summary), chart_path):
-        written.append(chart_path)
-    if is_whole:
-        PAGE.write_text(write_page(scenarios, summary, runs, checks, document))
-        written.append(PAGE)
-    return [str(path.relative_to(PROJECT)) for path in written]
-
-
-def write_page(
-    scenarios: Sequence[QueueScenario],
-    summary: Summary,
-    runs: Sequence[Run],
-    checks: Sequence[Check],
-    document: dict[str, object],
-) -> str:
-    machine = document["machine"]
-    versions = document["versions"]
-    left_out = document["left_out"]
-    measure_ms = document["measure_ms"]
-    if not isinstance(machine, dict) or not isinstance(versions, dict) or not isinstance(left_out, dict):
-        raise TypeError("a document of results has a machine, versions and the brokers left out")
-    if not isinstance(measure_ms, int):
-        raise TypeError("a document of results has the length of its windows")
-    sizes = {key: document[key] for key in ("rounds", "fill", "messages", "restart_messages")}
-    system = f"{machine['system']}, {machine['filesystem']}, Python {machine['python']}"
-    lines = [f"- {KINDS[name].title}: {text}; {KINDS[name].durability}" for name, text in versions.items()]
-    lines += [f"- {KINDS[name].title}: left out, {reason}" for name, reason in left_out.items()]
-    parts = [
-        METHOD.format(seconds=measure_ms / 1000, **sizes),
-        "## Machine, versions and durability\n",
-        f"{machine['cores']} cores, {machine['processor']}, {system}.\n",
-        "Trust ratios and CPU more than rates: other programs may have used the machine and its disk.\n",
-        "\n".join(lines) + "\n",
-    ]
-    for title, header, body in sections(scenarios, summary, runs):
-        parts += [f"## {title}\n", markdown_table(header, body) + "\n"]
-    parts += [
-        "![Messages per second and CPU per message, by scenario and broker](images/bench-queues.png)\n",
-        "## What must be shown\n",
-        markdown_table(CHECK_HEADER, [check_cells(check) for check in checks]) + "\n",
-        "## Repeat it\n",
-        REPEAT,
-        "The raw facts of every round are in `benchmarks/results/queues.json`.\n",
-    ]
-    return "\n".join(parts)

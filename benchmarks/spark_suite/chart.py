@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.spark_suite.results import SparkFigure
 from benchmarks.spark_suite.scenarios import BY_NAME, SIDES, SparkScenario
+from benchmarks.suite.chart import draw_grid, find_pyplot
 from benchmarks.suite.report import short
 
 OURS_COLOUR = "#0072b2"
@@ -21,15 +22,9 @@ PARTS = (
 def draw_chart(scenarios: Sequence[SparkScenario], figures: Sequence[SparkFigure], path: Path) -> bool:
     """False when there is nothing to draw, or nothing to draw with."""
     drawn = [figure for figure in figures if not figure.fault]
-    if not drawn or not scenarios:
+    pyplot = find_pyplot() if drawn and scenarios else None
+    if pyplot is None:
         return False
-    try:
-        import matplotlib
-    except ImportError:
-        return False
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     chart, (rates, costs) = pyplot.subplots(
         1, 2, figsize=(14, 1.6 + 0.42 * len(drawn)), sharey=True, layout="constrained"
     )
@@ -53,10 +48,7 @@ def draw_chart(scenarios: Sequence[SparkScenario], figures: Sequence[SparkFigure
     costs.legend(frameon=False, loc="lower right")
     for axes in (rates, costs):
         axes.margins(x=0.12)
-        axes.grid(axis="x", alpha=0.3)
-        axes.set_axisbelow(True)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        draw_grid(axes)
     chart.savefig(path, dpi=110)
     pyplot.close(chart)
     return True

@@ -1,4 +1,5 @@
-"""Live publishing while Spark reads a backlog, beside the same while a foreign process uses as much of the processors.
+"""Live publishing while Spark reads a backlog, beside the same while others use the processors: Spark reading the same rows
+from Parquet files, which has nothing to do with the broker, and burners, which do nothing but use as much.
 
 In each round Spark comes first, and what it used (Java, Python workers and the reader) is what the burners are told to use.
 """
@@ -12,13 +13,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from benchmarks.queue_suite.generator import find_queue_generator
 from benchmarks.spark_suite.meter import read_cpu_s
 from benchmarks.spark_suite.plan import Plan
 from benchmarks.spark_suite.world import SparkWorld
+from benchmarks.suite.bench import as_numbers
 from benchmarks.suite.brokers import PROJECT
-from benchmarks.suite.generator import Generator
-from benchmarks.suite.runner import as_numbers
+from benchmarks.suite.generator import Generator, find_queue_generator
 
 PAYLOAD_BYTES = 256
 JOB_SLACK_S = 120.0
@@ -32,10 +32,10 @@ BURNERS = (
 
 
 class Interference:
-    def __init__(self, world: SparkWorld, plan: Plan, read: Callable[[], None]) -> None:
+    def __init__(self, world: SparkWorld, plan: Plan, reads: dict[str, Callable[[], None]]) -> None:
         self._world = world
         self._plan = plan
-        self._read = read
+        self._reads = reads  # what Spark does again and again, by side
         self._generator: Generator | None = None
         self._used: dict[str, float] = {}  # processors Spark used, by job
 
@@ -88,8 +88,8 @@ class Interference:
     @contextmanager
     def _beside(self, side: str, name: str) -> Iterator[list[int]]:
         """Gives the processes of the foreign load."""
-        if side == "spark":
-            with self._reading():
+        if side in self._reads:
+            with self._reading(self._reads[side]):
                 yield []
         elif side == "foreign":
             with burning(self._used.get(name, 1.0)) as burners:
@@ -98,15 +98,15 @@ class Interference:
             yield []
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Spark reads the backlog again and again."""
+    def _reading(self, read_all: Callable[[], None]) -> Iterator[None]:
+        """Again and again."""
         is_over = threading.Event()
         has_read = threading.Event()
 
         def read() -> None:
             try:
                 while not is_over.is_set():
-                    self._read()
+                    read_all()
                     has_read.set()
             finally:
                 has_read.set()

@@ -40,7 +40,8 @@ class Measures:
         self._ends: dict[str, int] = {}
         self._warm: set[tuple[str, str]] = set()
         self._wire = Wire(world, plan.rows)
-        self._interference = Interference(world, plan, lambda: self._read_batch(LONG, plan.rows))
+        reads = {"spark": lambda: self._read_batch(LONG, plan.rows), "files": self._read_files}
+        self._interference = Interference(world, plan, reads)
 
     def measure(self, scenario: str, side: str) -> Facts:
         """The first time, once for nothing: compilers of Java and workers of Python have to warm up."""
@@ -73,7 +74,7 @@ class Measures:
             self._fill(SHORT, plan.last_rows)
         if scenario not in ("latency", "microbatch"):
             self._fill(LONG, plan.long_rows if scenario == "length" else plan.rows)
-        if scenario in ("batch", "stream") and not self._parquet:
+        if scenario in ("batch", "stream", "interference") and not self._parquet:
             self._parquet = self._world.folder("rows")
             self._say(f"writing {plan.rows:,} rows as Parquet")
             # Twice, and the first is thrown away: it warms up what all scenarios use.
@@ -129,12 +130,15 @@ class Measures:
         end = self._ends[queue]
         write_nowhere(self._world.read(queue, end - rows, end))
 
+    def _read_files(self) -> None:
+        write_nowhere(self._world.spark.read.parquet(self._parquet))
+
     def _batch(self, side: str) -> Facts:
         meter = self._world.meter()
         if side == OURS:
             self._read_batch(LONG, self._plan.rows)
         else:
-            write_nowhere(self._world.spark.read.parquet(self._parquet))
+            self._read_files()
         return {**meter.take(), "rows": float(self._plan.rows)}
 
     def _batch_with_headers(self, side: str) -> Facts:
@@ -160,21 +164,29 @@ class Measures:
             )
         return self._run(source, "noop", {})
 
-    def _input(self) -> DataFrame:
-        end = self._ends[LONG]
+    def _input(self, **options: str) -> DataFrame:
+        first = self._ends[LONG] - self._plan.rows
         return self._world.read_stream(
-            LONG, end - self._plan.rows, maxOffsetsPerTrigger=str(self._plan.trigger_rows)
+            LONG, first, maxOffsetsPerTrigger=str(self._plan.trigger_rows), **options
         )
 
     def _lake(self, side: str) -> Facts:
-        """One compression for all."""
+        """One compression for all. `handed`: as the lake pipeline does it, where rows stay as they are."""
         path = self._world.folder(side)
         options = {"path": path, "compression": "zstd"}
-        if side != "parquet":
-            options["tableFormat"] = side.removeprefix("lake-")
-        facts = self._run(self._input(), "parquet" if side == "parquet" else "millstream_lake", options)
-        size = sum(file.stat().st_size for file in Path(path).rglob("*.parquet"))
-        return {**facts, "bytes": float(size)}
+        more: dict[str, str] = {}
+        kind, _, table_format = side.partition("-")
+        if kind == "handed":
+            more = {"handOver": "true"}
+            options |= more | {"uri": self._world.broker.uri}
+        if table_format:
+            options["tableFormat"] = table_format
+        facts = self._run(self._input(**more), "millstream_lake" if table_format else "parquet", options)
+        files = list(Path(path).rglob("*.parquet"))
+        written = sum(count_rows(file) for file in files)
+        if written != self._plan.rows:
+            raise ValueError(f"{written:,} rows were written instead of {self._plan.rows:,}")
+        return {**facts, "bytes": float(sum(file.stat().st_size for file in files))}
 
     # ----------------------------------------------------------------- streams
 
@@ -190,15 +202,16 @@ class Measures:
         query.awaitTermination()
         facts = meter.take()
         triggers = with_rows(query)
-        rows = sum(int(trigger["numInputRows"]) for trigger in triggers)
+        counts = rows_of(triggers, self._ends[LONG] - self._plan.rows)
+        rows = sum(counts)
         if rows != self._plan.rows:
             raise ValueError(f"{rows:,} rows were read instead of {self._plan.rows:,}")
-        steady = triggers[1:] or triggers
+        steady = slice(1, None) if len(triggers) > 1 else slice(None)
         return {
             **facts,
             "rows": float(rows),
-            "steady_rows": float(sum(int(trigger["numInputRows"]) for trigger in steady)),
-            "steady_s": sum(duration_ms(trigger) for trigger in steady) / 1000,
+            "steady_rows": float(sum(counts[steady])),
+            "steady_s": sum(duration_ms(trigger) for trigger in triggers[steady]) / 1000,
             "triggers": float(len(triggers)),
         }
 
@@ -246,6 +259,27 @@ def with_rows(query: StreamingQuery) -> list[dict[str, Any]]:
 
     found = [json.loads(progress.json) for progress in query.recentProgress]
     return [progress for progress in found if progress["numInputRows"]]
+
+
+def rows_of(triggers: list[dict[str, Any]], first: int) -> list[int]:
+    """Of each trigger. Of a stream of ours by its offsets: where records are handed over Spark counts ranges."""
+    counts: list[int] = []
+    for trigger in triggers:
+        source = trigger["sources"][0]
+        place = source["endOffset"]
+        if not isinstance(place, dict) or LONG not in place:
+            counts.append(int(trigger["numInputRows"]))
+            continue
+        end = int(place[LONG]["0"])
+        counts.append(end - first)
+        first = end
+    return counts
+
+
+def count_rows(file: Path) -> int:
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(file).num_rows)
 
 
 def duration_ms(progress: dict[str, Any]) -> float:

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.queue_suite.plan import find_filesystem
 from benchmarks.spark_suite.plan import Plan, make_plan, parse_arguments
 from benchmarks.spark_suite.results import check_spark, cpu_us_of, disturbance, rate_of, summarize
 from benchmarks.spark_suite.scenarios import SCENARIOS, SIDES, SparkScenario
 from benchmarks.suite.brokers import BrokerFault, Millstream
+from benchmarks.suite.command import describe_machine
 from benchmarks.suite.generator import GeneratorFault
+from benchmarks.suite.plan import find_filesystem
 from benchmarks.suite.results import FAILED, Run, number
-from benchmarks.suite.runner import describe_machine
 
 NEEDED = ("pyspark", "pyarrow", "pandas", "deltalake")
 

@@ -26,24 +26,6 @@ PROJECT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
 
-MOSQUITTO_CONFIG = """\
-listener {port} 127.0.0.1
-allow_anonymous true
-max_queued_messages 0
-max_inflight_messages 0
-persistence false
-set_tcp_nodelay true
-log_type error
-"""
-
-NATS_CONFIG = """\
-server_name: bench
-host: 127.0.0.1
-port: {core_port}
-jetstream {{ store_dir: "{folder}/jetstream" }}
-mqtt {{ host: 127.0.0.1, port: {port}, max_ack_pending: 1024 }}
-"""
-
 MILLSTREAM_CONFIG = """\
 mqtt: {{host: 127.0.0.1, port: 0}}
 websocket: {{host: 127.0.0.1, port: 0}}
@@ -55,10 +37,10 @@ auth: {{allow_anonymous: true, acl_file: "{folder}/acl.yaml"}}
 MILLSTREAM_ACL = """\
 default: deny
 rules:
-  - {allow: all, topics: ["bench/#", "idle/#"], users: [anonymous]}
-  - {allow: all, topics: ["clients/%c/#", "users/%u/#"]}
-  - {allow: publish, topics: ["telemetry/+/state"], clients: ["device-*"]}
-  - {deny: all, topics: ["bench/secret/#", "$SYS/#"]}
+  - {{allow: all, topics: [{topics}], users: [anonymous]}}
+  - {{allow: all, topics: ["clients/%c/#", "users/%u/#"]}}
+  - {{allow: publish, topics: ["telemetry/+/state"], clients: ["device-*"]}}
+  - {{deny: all, topics: ["bench/secret/#", "$SYS/#"]}}
 """
 
 
@@ -176,34 +158,29 @@ def first_line(command: list[str]) -> str:
     return (finished.stdout or finished.stderr).strip().splitlines()[0]
 
 
-class Mosquitto(Broker):
-    name = "mosquitto"
-    title = "mosquitto"
+class ConfiguredBroker(Broker):
+    """A broker of Debian that is told everything by one file."""
+
+    program = ""  # of that name in the package of that name
+    version_option = ""
+
+    @abstractmethod
+    def config(self) -> str:
+        """The text of that file."""
 
     def command(self) -> list[str]:
-        program = find_program("mosquitto", "mosquitto")
+        program = find_program(self.program, self.program)
         self.port = find_free_port()
-        config = self.folder / "mosquitto.conf"
-        config.write_text(MOSQUITTO_CONFIG.format(port=self.port))
-        return [program, "-c", str(config)]
+        path = self.folder / f"{self.name}.conf"
+        path.write_text(self.config())
+        self.check_config(program, path)
+        return [program, "-c", str(path)]
+
+    def check_config(self, program: str, path: Path) -> None:
+        """Raises `BrokerFault` where the broker can say beforehand that it does not take it."""
 
     def version(self) -> str:
-        return first_line([find_program("mosquitto", "mosquitto"), "-h"])
-
-
-class Nats(Broker):
-    name = "nats"
-    title = "NATS MQTT"
-
-    def command(self) -> list[str]:
-        program = find_program("nats-server", "nats-server")
-        self.port = find_free_port()
-        config = self.folder / "nats.conf"
-        config.write_text(NATS_CONFIG.format(core_port=find_free_port(), port=self.port, folder=self.folder))
-        return [program, "-c", str(config)]
-
-    def version(self) -> str:
-        return first_line([find_program("nats-server", "nats-server"), "-v"])
+        return first_line([find_program(self.program, self.program), self.version_option])
 
 
 def find_python_path() -> str:
@@ -220,12 +197,13 @@ class Millstream(Broker):
 
     name = "millstream"
     title = "Millstream"
+    topics: tuple[str, ...] = ("bench/#", "idle/#")  # open to the load generator
 
     def command(self) -> list[str]:
         config = self.folder / "millstream.yaml"
         config.write_text(MILLSTREAM_CONFIG.format(folder=self.folder))
         acl = self.folder / "acl.yaml"
-        acl.write_text(MILLSTREAM_ACL)
+        acl.write_text(MILLSTREAM_ACL.format(topics=", ".join(f'"{topic}"' for topic in self.topics)))
         acl.chmod(0o600)
         return [
             *(sys.executable, "-m", "millstream", "serve", "--config", str(config)),
@@ -284,6 +262,3 @@ def read_port(ready: dict[str, object], key: str) -> int:
     listener = listeners.get(key) if isinstance(listeners, dict) else None
     port = listener.get("port") if isinstance(listener, dict) else None
     return port if isinstance(port, int) else 0
-
-
-KINDS: dict[str, type[Broker]] = {kind.name: kind for kind in (Millstream, Mosquitto, Nats)}

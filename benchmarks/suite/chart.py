@@ -1,13 +1,14 @@
-"""The chart of a run: deliveries per second and CPU per delivery, by scenario and broker, on log axes."""
+"""The chart of a run: rates and CPU, by scenario and broker, on log axes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from benchmarks.suite.brokers import KINDS
 from benchmarks.suite.results import Figure, Summary
 from benchmarks.suite.scenarios import Scenario
 
@@ -16,10 +17,23 @@ if TYPE_CHECKING:
 
 COLOURS = {
     "millstream": "#0072b2",
+    "millstream-os": "#56b4e9",
     "mosquitto": "#999999",
+    "rabbitmq": "#999999",
+    "nats-sync": "#d55e00",
     "nats": "#e69f00",
 }  # told apart without red and green
 GROUP_WIDTH = 0.82
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is counted, in words, and how it is drawn."""
+
+    counted: str
+    one: str
+    row_inches: float
+    describe_rate: Callable[[Figure], str]
 
 
 def rate_of(figure: Figure) -> float:
@@ -30,29 +44,35 @@ def cpu_of(figure: Figure) -> float:
     return figure.cpu_us
 
 
-def draw_chart(scenarios: Sequence[Scenario], summary: Summary, names: Sequence[str], path: Path) -> bool:
-    """False when there is nothing to draw, or nothing to draw with."""
-    drawn = [scenario for scenario in scenarios if scenario.kind in ("throughput", "pairs")]
-    if not drawn or not names:
-        return False
+def find_pyplot() -> ModuleType | None:
+    """None when there is nothing to draw with."""
     try:
         import matplotlib
     except ImportError:
-        return False
+        return None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (rates, costs) = pyplot.subplots(
-        1, 2, figsize=(14, 1.6 + 0.55 * len(drawn)), sharey=True, layout="constrained"
-    )
-    draw_bars(rates, drawn, summary, names, rate_of, describe_rate)
-    draw_bars(costs, drawn, summary, names, cpu_of, describe_cpu)
-    rates.set_title("Deliveries per second (longer is better)", loc="left", fontsize=11)
-    costs.set_title("Broker CPU per delivery, microseconds (shorter is better)", loc="left", fontsize=11)
-    rates.set_yticks(range(len(drawn)), [scenario.title for scenario in drawn], fontsize=9)
+    return pyplot
+
+
+def draw_rates(
+    scenarios: Sequence[Scenario], summary: Summary, labels: Mapping[str, str], look: Look, path: Path
+) -> bool:
+    """A bar for each broker of `labels`. False when there is nothing to draw, or nothing to draw with."""
+    pyplot = find_pyplot() if scenarios and labels else None
+    if pyplot is None:
+        return False
+    height = 1.6 + look.row_inches * len(scenarios)
+    figure, (rates, costs) = pyplot.subplots(1, 2, figsize=(14, height), sharey=True, layout="constrained")
+    draw_bars(rates, scenarios, summary, labels, rate_of, look.describe_rate)
+    draw_bars(costs, scenarios, summary, labels, cpu_of, describe_cpu)
+    rates.set_title(f"{look.counted} per second (longer is better)", loc="left", fontsize=11)
+    costs.set_title(f"Broker CPU per {look.one}, microseconds (shorter is better)", loc="left", fontsize=11)
+    rates.set_yticks(range(len(scenarios)), [scenario.title for scenario in scenarios], fontsize=9)
     rates.invert_yaxis()
-    handles, labels = rates.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=len(names), frameon=False)
+    handles, shown = rates.get_legend_handles_labels()
+    figure.legend(handles, shown, loc="outside lower left", ncols=len(labels), frameon=False)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     return True
@@ -62,13 +82,13 @@ def draw_bars(
     axes: Axes,
     scenarios: Sequence[Scenario],
     summary: Summary,
-    names: Sequence[str],
+    labels: Mapping[str, str],
     measure: Callable[[Figure], float],
     describe: Callable[[Figure], str],
 ) -> None:
-    height = GROUP_WIDTH / len(names)
-    for place, name in enumerate(names):
-        offset = (place - (len(names) - 1) / 2) * height
+    height = GROUP_WIDTH / len(labels)
+    for place, name in enumerate(labels):
+        offset = (place - (len(labels) - 1) / 2) * height
         found = [
             (row, figure)
             for row, scenario in enumerate(scenarios)
@@ -79,11 +99,15 @@ def draw_bars(
             [measure(figure) for _, figure in found],
             height * 0.92,
             color=COLOURS[name],
-            label=KINDS[name].title,
+            label=labels[name],
         )
         axes.bar_label(bars, [describe(figure) for _, figure in found], padding=2, fontsize=7)
     axes.set_xscale("log")
     set_decades(axes)
+    draw_grid(axes)
+
+
+def draw_grid(axes: Axes) -> None:
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
@@ -97,13 +121,6 @@ def set_decades(axes: Axes) -> None:
     widths = [patch.get_width() for patch in axes.patches if isinstance(patch, Rectangle)]
     if widths:
         axes.set_xlim(10 ** math.floor(math.log10(min(widths) / 2)), max(widths) * 4)
-
-
-def describe_rate(figure: Figure) -> str:
-    bound = "≥ " if figure.is_lower_bound else ""
-    if figure.rate >= 1e6:
-        return f"{bound}{figure.rate / 1e6:.1f} M"
-    return f"{bound}{figure.rate / 1e3:.0f} k"
 
 
 def describe_cpu(figure: Figure) -> str:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 BENCHMARKS = Path(__file__).resolve().parent.parent
@@ -23,7 +24,6 @@ SOURCES = BENCHMARKS / "load"
 CACHE = BENCHMARKS / ".build"
 COMPILE_TIMEOUT_S = 600
 BUILD_KEPT_S = 3600
-COMPILED = ("flood", "frames", "idle", "job", "link", "pairs", "peers", "slow", "throughput", "usage")
 
 # Runs in the cache folder, in a process of its own: setuptools writes where it stands and talks a lot.
 BUILD_SCRIPT = """
@@ -34,6 +34,43 @@ from setuptools import setup
 sys.argv = ["setup.py", "build_ext", "--inplace"]
 setup(name="benchmarks-load", packages=[], ext_modules=mypycify(sys.argv_files, opt_level="3"))
 """
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a generator is made of: the modules that are compiled, and the one that is its entry."""
+
+    compiled: tuple[str, ...]
+    entry: str = "__main__"
+    mark: str = ""  # tells its builds from those of others
+
+
+MQTT_LOAD = Recipe(
+    ("flood", "frames", "idle", "job", "link", "pairs", "peers", "slow", "throughput", "usage")
+)
+QUEUE_LOAD = Recipe(
+    (
+        "amqp_flow",
+        "amqp_frames",
+        "amqp_pairs",
+        "disk_floor",
+        "frames",
+        "job",
+        "link",
+        "pairs",
+        "peers",
+        "queue_amqp",
+        "queue_job",
+        "queue_load",
+        "queue_mqtt",
+        "queue_nats",
+        "queue_parties",
+        "throughput",
+        "usage",
+    ),
+    entry="queue_main",
+    mark="-queues",
+)
 
 
 class GeneratorFault(Exception):
@@ -76,20 +113,31 @@ class Generator:
 
 
 def find_generator(force_interpreted: bool = False) -> Generator:
-    """The compiled generator, built when needed; the interpreted one when it cannot be built."""
-    project = BENCHMARKS.parent
+    return make_generator(MQTT_LOAD, force_interpreted)
+
+
+def find_queue_generator(force_interpreted: bool = False) -> Generator:
+    return make_generator(QUEUE_LOAD, force_interpreted)
+
+
+def make_generator(recipe: Recipe, force_interpreted: bool) -> Generator:
+    """The compiled generator, built when needed; an interpreted copy when it cannot be compiled."""
     if force_interpreted:
-        return Generator(project, False, "interpreted on request")
+        return Generator(copy_sources(recipe), False, "interpreted on request")
     try:
         key = source_key()
     except importlib.metadata.PackageNotFoundError:
-        return Generator(project, False, "mypyc is not installed: pip install mypy, then run again")
-    folder = CACHE / key
+        note = "mypyc is not installed: pip install mypy, then run again"
+        return Generator(copy_sources(recipe), False, note)
+    folder = CACHE / f"{key}{recipe.mark}"
     if not folder.exists():
-        fault = build(folder)
+        made = copy_sources(recipe)
+        fault = compile_sources(recipe, made)
         if fault:
-            return Generator(project, False, fault)
-    return Generator(folder, True, f"compiled, {folder.relative_to(project)}")
+            shutil.rmtree(made, ignore_errors=True)
+            return Generator(copy_sources(recipe), False, fault)
+        settle(made, folder)
+    return Generator(folder, True, f"compiled, {folder.relative_to(BENCHMARKS.parent)}")
 
 
 def source_key() -> str:
@@ -100,11 +148,8 @@ def source_key() -> str:
     return digest.hexdigest()[:16]
 
 
-def build(folder: Path) -> str:
-    """Compile a copy of the sources into `folder`; an empty text, or why it could not be done.
-
-    It is made beside and renamed when whole, so that two benchmarks may start at the same moment.
-    """
+def copy_sources(recipe: Recipe) -> Path:
+    """A folder in the cache that holds the package `benchmarks.load` and nothing else."""
     remove_old_builds()
     CACHE.mkdir(exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix="making-", dir=CACHE))
@@ -113,14 +158,20 @@ def build(folder: Path) -> str:
     shutil.copy(BENCHMARKS / "__init__.py", made / "benchmarks")
     for path in SOURCES.glob("*.py"):
         shutil.copy(path, package)
-    files = [f"benchmarks/load/{name}.py" for name in COMPILED]
-    script = BUILD_SCRIPT.replace("sys.argv_files", repr(files))
+    if recipe.entry != "__main__":
+        shutil.copy(SOURCES / f"{recipe.entry}.py", package / "__main__.py")
+    return made
+
+
+def compile_sources(recipe: Recipe, folder: Path) -> str:
+    """An empty text, or why it could not be done."""
+    files = [f"benchmarks/load/{name}.py" for name in recipe.compiled]
     environment = {**os.environ, "CFLAGS": "-O3"}
     environment.pop("PYTHONPATH", None)
     try:
         finished = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=made,
+            [sys.executable, "-c", BUILD_SCRIPT.replace("sys.argv_files", repr(files))],
+            cwd=folder,
             env=environment,
             capture_output=True,
             text=True,
@@ -128,18 +179,21 @@ def build(folder: Path) -> str:
         )
     except subprocess.TimeoutExpired:
         return f"compiling took longer than {COMPILE_TIMEOUT_S} s"
-    log = CACHE / "build.log"
+    log = CACHE / f"build{recipe.mark}.log"
     log.write_text(finished.stdout + finished.stderr)
     if finished.returncode != 0:
-        shutil.rmtree(made, ignore_errors=True)
         last = (finished.stderr.strip() or finished.stdout.strip()).splitlines()[-1:]
         return f"compiling failed ({' '.join(last)}); see {log.relative_to(BENCHMARKS.parent)}"
-    shutil.rmtree(made / "build", ignore_errors=True)
+    shutil.rmtree(folder / "build", ignore_errors=True)
+    return ""
+
+
+def settle(made: Path, folder: Path) -> None:
+    """Renamed when whole, so that two benchmarks may start at the same moment."""
     try:
         made.rename(folder)
     except OSError:
         shutil.rmtree(made, ignore_errors=True)  # another benchmark was first, with the same sources
-    return ""
 
 
 def remove_old_builds() -> None:

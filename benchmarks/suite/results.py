@@ -21,6 +21,8 @@ PASSED = "pass"
 FAILED = "fail"
 REFUSED = "no figure"
 
+Facts = dict[str, float]
+
 
 @dataclass(frozen=True)
 class Run:
@@ -29,7 +31,7 @@ class Run:
     scenario: str
     broker: str
     round: int
-    facts: dict[str, float] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
     fault: str = ""
 
 
@@ -70,16 +72,16 @@ class Check:
     verdict: str
 
 
-def number(facts: dict[str, float], key: str) -> float:
+def number(facts: Facts, key: str) -> float:
     return float(facts.get(key, 0.0))
 
 
-def busy_share(facts: dict[str, float], who: str) -> float:
+def busy_share(facts: Facts, who: str) -> float:
     seconds = number(facts, "seconds")
     return (number(facts, f"{who}_cpu_s") + number(facts, f"{who}_wait_s")) / seconds if seconds else 0.0
 
 
-def disturbance(facts: dict[str, float]) -> float:
+def disturbance(facts: Facts) -> float:
     """The part of the window in which other processes held the broker's or the generator's core."""
     seconds = number(facts, "seconds")
     waited = max(number(facts, "broker_wait_s"), number(facts, "generator_wait_s"))

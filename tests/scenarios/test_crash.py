@@ -6,8 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
+from campaign_apart import run_apart
 
-from crash.campaign import Campaign
+from crash.campaign import Campaign, Result
 from crash.journal import PATHS
 from crash.run import make_table
 
@@ -15,10 +16,17 @@ KILLS = 30
 PLANTED_KILLS = 3
 
 
+def run_campaign(seed: int, folder: Path) -> Result:
+    from crash.forked import ForkedBroker  # imports a broker as a whole: only where it is forked
+
+    settings = (f"storage.segment_compression={'zstd' if seed % 2 else 'none'}",)
+    return Campaign(PATHS, KILLS, seed, settings=settings, folder=folder, kind=ForkedBroker).run()
+
+
 @pytest.mark.timeout(400)
 def test_nothing_confirmed_is_lost_when_the_broker_is_killed_again_and_again(tmp_path: Path) -> None:
     seed = random.randrange(1 << 31)
-    result = Campaign(PATHS, KILLS, seed, folder=tmp_path).run()
+    result = run_apart(run_campaign, seed, tmp_path)
     assert not result.faults, (seed, result.faults)
     assert result.kills > KILLS
     for path, verdict in result.verdicts.items():

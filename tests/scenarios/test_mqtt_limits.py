@@ -157,11 +157,12 @@ def test_the_session_expiry_is_cut_and_told(start_broker: StartBroker) -> None:
         answer = clients.new(5).connect(expiry_s=1)
         assert answer.properties is not None
         assert answer.properties.session_expiry_interval in (None, 1)
-        for version in (4, 5):
-            name = unique()
+        names = {version: unique() for version in (4, 5)}
+        for version, name in names.items():
             clients.open(version, name, clean=False, expiry_s=NEVER).disconnect()
-            wait_one_second(clients)
-            wait_one_second(clients)
+        wait_one_second(clients)
+        wait_one_second(clients)
+        for version, name in names.items():
             assert not clients.new(version).connect(name, clean=False).session_present
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.mqtt_suite.scenarios import BY_NAME, SCENARIOS
 from benchmarks.suite.results import (
     FAILED,
     PASSED,
@@ -13,7 +14,7 @@ from benchmarks.suite.results import (
     check_all,
     summarize,
 )
-from benchmarks.suite.scenarios import BY_NAME, SCENARIOS, Scenario
+from benchmarks.suite.scenarios import Scenario
 
 ONE_TO_ONE = BY_NAME["q0-1to1"]
 

@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.load.queue_job import read_family_cpu_s
 from benchmarks.queue_suite.brokers import KINDS
-from benchmarks.queue_suite.plan import find_filesystem, make_plan, parse_arguments
-from benchmarks.queue_suite.report import sections, write_page
+from benchmarks.queue_suite.plan import make_plan, parse_arguments
+from benchmarks.queue_suite.report import make_report
 from benchmarks.queue_suite.results import (
     check_counts,
     check_memory,
@@ -24,6 +24,7 @@ from benchmarks.queue_suite.results import (
     promised_rate,
 )
 from benchmarks.queue_suite.scenarios import BY_NAME, PAIRS, SCENARIOS, QueueScenario
+from benchmarks.suite.plan import find_filesystem
 from benchmarks.suite.results import FAILED, PASSED, REFUSED, Check, Figure, Run, Summary, summarize
 
 SIXTEEN = BY_NAME["publish-16"]
@@ -219,14 +220,15 @@ def test_the_page_names_every_scenario_its_durability_and_who_was_left_out() -> 
         "messages": 10,
         "restart_messages": 10,
     }
-    page = write_page(SCENARIOS, summary, runs, checks, document)
+    report = make_report(SCENARIOS, summary, runs, checks, document)
+    page = report.page()
     for scenario in SCENARIOS:
         assert scenario.title in page or scenario.is_once
     for name, kind in KINDS.items():
         assert f"- {kind.title}: " in page
         assert kind.durability in page or name == "nats-sync"
     assert "left out, it does not take the configuration" in page
-    for _, header, body in sections(SCENARIOS, summary, runs):
+    for _, header, body in report.sections:
         assert all(len(row) == len(header) for row in body)
 
 

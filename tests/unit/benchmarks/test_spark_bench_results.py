@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.spark_suite.latency import end_offset
+from benchmarks.spark_suite.measures import rows_of
 from benchmarks.spark_suite.meter import Times, used_between
 from benchmarks.spark_suite.publisher import BLOCK, Blocks, late
 from benchmarks.spark_suite.results import check_spark, cpu_us_of, find_ratio, rate_of, summarize
@@ -123,3 +124,22 @@ def test_a_publisher_that_falls_behind_its_rate_says_how_far() -> None:
 def test_the_end_of_a_micro_batch_is_read_from_its_progress() -> None:
     assert end_offset({"sources": [{"endOffset": '{"timd": {"0": 7}}'}]}) == 7
     assert end_offset({"sources": [{"endOffset": None}]}) == 0
+
+
+def test_rows_of_a_stream_are_counted_by_offsets_and_of_files_as_spark_does() -> None:
+    ends = [{"long": {"0": 1_500}}, {"long": {"0": 1_700}}]
+    handed = [{"numInputRows": 2, "sources": [{"endOffset": end}]} for end in ends]
+    assert rows_of(handed, 1_000) == [500, 200]
+    assert rows_of([{"numInputRows": 7, "sources": [{"endOffset": {"logOffset": 0}}]}], 0) == [7]
+
+
+def test_each_way_to_the_lake_is_judged_against_sparks_own_sink() -> None:
+    sides = {
+        "handed-parquet": 1.0,
+        "handed-delta": 1.9,
+        "lake-parquet": 2.1,
+        "lake-delta": 3.0,
+        "parquet": 2.0,
+    }
+    runs = [Run("lake", side, 1, facts=window(seconds)) for side, seconds in sides.items()]
+    assert verdicts("lake", *runs) == [PASSED, PASSED, FAILED, FAILED]

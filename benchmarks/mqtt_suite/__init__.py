@@ -1,0 +1,1 @@
+"""`./dev bench mqtt`: Millstream, mosquitto and NATS through the same MQTT scenarios."""
