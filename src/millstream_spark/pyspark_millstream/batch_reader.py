@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 from pyspark_millstream.bounds import check_kept, end_place, find_batch_states, start_place
 from pyspark_millstream.client import ReaderClient
 from pyspark_millstream.decoding import PayloadDecoding
+from pyspark_millstream.hand_over import RangeRows
 from pyspark_millstream.offsets import Place, RecordRange, ranges
 from pyspark_millstream.option_values import OFFSET_MAX, BoundKind
 from pyspark_millstream.options import SourceOptions
@@ -48,6 +49,7 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         self._decoding = decoding
         self._filter = RecordFilter(topic_filter=options.topic_filter)
+        self._ranges = RangeRows(schema) if options.is_handed_over else None
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
@@ -67,6 +69,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RecordRange)
+        if self._ranges is not None:
+            return self._ranges.read(partition)
         return RecordReading(self._options, self._schema, self._decoding, self._filter).read(partition)
 
     def _narrowed(self, start: Place, end: Place) -> tuple[Place, Place]:

@@ -98,6 +98,11 @@ def find_decoding(
     return PayloadDecoding(taken, base), settled
 
 
+def offered_schema(options: SourceOptions, decoding: PayloadDecoding | None) -> StructType:
+    """The row of a record as Spark sees it."""
+    return row_schema(options.columns, options.headers_format) if decoding is None else decoding.schema()
+
+
 def sample_payloads(options: SourceOptions, count: int) -> Iterator[bytes | None]:
     """The payloads of the first so many records, over all queues in order."""
     client = ReaderClient(options.endpoint)

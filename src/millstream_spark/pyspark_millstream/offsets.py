@@ -20,7 +20,9 @@ from pyspark_millstream.errors import CheckpointError
 from pyspark_millstream.option_values import OFFSET_MAX, PARTITION
 from pyspark_millstream.options import SourceOptions
 
-LOST: Final = "lost"  # beside the partition, in what is reported and never in what is kept
+# Beside the partition, in what is reported and never in what is kept.
+LOST: Final = "lost"
+HANDED: Final = "handed"
 
 Place = dict[str, int]  # next offset, by queue
 StoredPlace = dict[str, dict[str, int]]
@@ -75,21 +77,26 @@ def place_from(kept: object) -> Place:
 
 
 def ranges(start: Place, end: Place, options: SourceOptions) -> list[RecordRange]:
-    """The tasks of one batch.
+    """The tasks of one batch."""
+    whole = spans(start, end)
+    counts = _pieces([span.end - span.first for span in whole], options)
+    return [piece for span, count in zip(whole, counts, strict=True) for piece in _cut(span, count)]
+
+
+def spans(start: Place, end: Place) -> list[RecordRange]:
+    """What is read of each queue, where there is anything to read.
 
     A queue that `start` does not know came later: it is read from its first record. One that ends below its start was
     made anew; it is read from its first record as well.
     """
-    spans: list[RecordRange] = []
+    found: list[RecordRange] = []
     for queue in sorted(end):
         first = start.get(queue)
         if first is None or end[queue] < first:
-            spans.append(RecordRange(queue, 0, end[queue], True))
+            found.append(RecordRange(queue, 0, end[queue], True))
         else:
-            spans.append(RecordRange(queue, first, end[queue]))
-    spans = [span for span in spans if span.end > span.first]
-    counts = _pieces([span.end - span.first for span in spans], options)
-    return [piece for span, count in zip(spans, counts, strict=True) for piece in _cut(span, count)]
+            found.append(RecordRange(queue, first, end[queue]))
+    return [span for span in found if span.end > span.first]
 
 
 def _pieces(sizes: list[int], options: SourceOptions) -> list[int]:

@@ -45,6 +45,7 @@ SOURCE: Final = {
     "rowsPerBatch": "rows of an Arrow batch on the wire (10000)",
     "consumerGroup": "the group whose place in each queue follows the query",
     "pushdown": "true lets Spark hand filters to the reader; needs spark.sql.python.filterPushdown.enabled (false)",
+    "handOver": "true gives ranges of offsets instead of records, for a lake that fetches them itself (false)",
 }
 DECODE: Final = {
     "payloadFormat": "raw (default), json, avro, protobuf or sparkplug",

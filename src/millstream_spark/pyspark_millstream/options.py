@@ -79,6 +79,7 @@ class SourceOptions:
     rows_per_batch: int
     group: str
     has_pushdown: bool
+    is_handed_over: bool
     raw: tuple[tuple[str, str], ...]
 
     def option(self, name: str) -> str | None:
@@ -148,6 +149,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         rows_per_batch=_number(options, "rowsPerBatch", ROWS_PER_BATCH, ROWS_PER_BATCH_MAX),
         group=options.get("consumerGroup", ""),
         has_pushdown=option_values.boolean("pushdown", options.get("pushdown", "false")),
+        is_handed_over=_hand_over_from(options),
         raw=tuple(sorted(options.items())),
     )
 
@@ -257,6 +259,17 @@ def _delay_from(options: Mapping[str, str]) -> float:
 def _number(options: Mapping[str, str], name: str, default: int, most: int = 1 << 40) -> int:
     value = options.get(name)
     return default if value is None else option_values.number(name, value, 1, most)
+
+
+def _hand_over_from(options: Mapping[str, str]) -> bool:
+    is_handed_over = option_values.boolean("handOver", options.get("handOver", "false"))
+    for name in ("pushdown", "deadLetterQueue") if is_handed_over else ():
+        if options.get(name, "false").strip().lower() not in ("", "false"):
+            raise OptionError(
+                f"the option {name} needs records, and with handOver=true Spark sees none",
+                "Take one of the two out.",
+            )
+    return is_handed_over
 
 
 def _columns_from(options: Mapping[str, str]) -> tuple[str, ...]:

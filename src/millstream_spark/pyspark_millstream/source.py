@@ -14,11 +14,12 @@ from pyspark_millstream.batch_reader import BatchReader, PushdownBatchReader
 from pyspark_millstream.bounds import FIRST_ANSWER_S, find_states
 from pyspark_millstream.checkpoint_guard import guard_checkpoint_text
 from pyspark_millstream.client import ReaderClient
-from pyspark_millstream.decoding import PayloadDecoding, find_decoding
+from pyspark_millstream.decoding import PayloadDecoding, find_decoding, offered_schema
 from pyspark_millstream.errors import MillstreamSparkError, let_the_sentence_lead
+from pyspark_millstream.hand_over import range_schema
 from pyspark_millstream.option_names import known_options
 from pyspark_millstream.options import SourceOptions, check_batch, check_stream, read_options
-from pyspark_millstream.rows import check_asked_schema, row_schema
+from pyspark_millstream.rows import check_asked_schema
 from pyspark_millstream.stream_reader import RefusingStreamReader, StreamReader
 
 if TYPE_CHECKING:
@@ -39,13 +40,17 @@ class MillstreamSource(DataSource):
         options = read_options(self.options)
         client = ReaderClient(options.endpoint)
         find_states(client, options, is_fresh=False, patience_s=FIRST_ANSWER_S)
-        return self._offered(options, self._decoding(options))
+        decoding = self._decoding(options)
+        if options.is_handed_over:
+            assert self._settled is not None  # by looking for the decoding
+            return range_schema(options, self._settled)
+        return offered_schema(options, decoding)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options)
         check_batch(options)
         decoding = self._decoding(options)
-        check_asked_schema(schema, self._offered(options, decoding))
+        self._check_asked(schema, options, decoding)
         if not options.has_pushdown:
             return BatchReader(options, schema, decoding)
         let_the_sentence_lead()  # Spark says which setting is missing, if it is
@@ -57,10 +62,10 @@ class MillstreamSource(DataSource):
             options = read_options(self.options)
             check_stream(options)
             decoding = self._decoding(options)
-            check_asked_schema(schema, self._offered(options, decoding))
+            self._check_asked(schema, options, decoding)
+            return StreamReader(options, schema, decoding)
         except MillstreamSparkError as error:
             return RefusingStreamReader(error)
-        return StreamReader(options, schema, decoding)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_millstream import writer
@@ -77,8 +82,11 @@ class MillstreamSource(DataSource):
         decoding, self._settled = find_decoding(options, self._settled)
         return decoding
 
-    def _offered(self, options: SourceOptions, decoding: PayloadDecoding | None) -> StructType:
-        return row_schema(options.columns, options.headers_format) if decoding is None else decoding.schema()
+    def _check_asked(
+        self, schema: StructType, options: SourceOptions, decoding: PayloadDecoding | None
+    ) -> None:
+        if not options.is_handed_over:  # else the ranges are as they are
+            check_asked_schema(schema, offered_schema(options, decoding))
 
 
 def register(spark: SparkSession) -> None:

@@ -30,7 +30,9 @@ from pyspark_millstream.bounds import check_kept, find_states, start_place
 from pyspark_millstream.client import QueueState, ReaderClient
 from pyspark_millstream.decoding import PayloadDecoding
 from pyspark_millstream.errors import MillstreamSparkError
+from pyspark_millstream.hand_over import RangeRows
 from pyspark_millstream.offsets import (
+    HANDED,
     LOST,
     Place,
     RecordRange,
@@ -39,6 +41,7 @@ from pyspark_millstream.offsets import (
     backlogs,
     place_from,
     ranges,
+    spans,
     stored,
 )
 from pyspark_millstream.option_values import BoundKind
@@ -60,11 +63,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         self._options = options
         self._clock = clock
-        self._reading = RecordReading(options, schema, decoding, RecordFilter(options.topic_filter))
+        self._reading: RangeRows | RecordReading
+        if options.is_handed_over:
+            self._reading = RangeRows(schema)
+        else:
+            self._reading = RecordReading(options, schema, decoding, RecordFilter(options.topic_filter))
         self._target: Place | None = None  # how far an availableNow query goes
         self._latest: Place = {}
         self._lost: dict[str, int] = {}
         self._lost_from: Place = {}
+        self._firsts: Place = {}
+        self._handed: dict[str, int] = {}
+        self._handed_to: Place = {}
         self._triggered_at: float | None = None
         self._committed: Place = {}
         self._has_complained = False
@@ -96,32 +106,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> StoredPlace:
         place = place_from(start)
         self._tell_group(place)
+        end = self._next(place, limit)
+        self._count_handed(place, end)
+        return stored(end)
+
+    def _next(self, place: Place, limit: ReadLimit) -> Place:
         options = self._options
         is_fresh = self._target is None  # what an availableNow query may read was sealed when it began
         states = find_states(self._client(), options, is_fresh)
         self._count_lost(place, check_kept(options, place, states))
         self._latest = {queue: state.end for queue, state in states.items()}
+        self._firsts = {queue: state.first for queue, state in states.items()}
         ends = self._ends(place, states)
         waiting = backlogs(place, states, ends)
         if isinstance(limit, ReadAllAvailable):
-            return stored(self._joined(place, ends))
+            return self._joined(place, ends)
         if self._waits(sum(backlog.rows for backlog in waiting)):
-            return stored(place)
+            return place
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else options.rows_max
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else options.bytes_max
-        return stored(self._joined(place, admitted(waiting, rows_max, bytes_max)))
+        return self._joined(place, admitted(waiting, rows_max, bytes_max))
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
-        """The ends of the queues as last seen; beside them how many records were lost, where any were."""
+        """The ends of the queues as last seen; beside them how many records were lost, where any were, and how many were
+        handed over: Spark counts the ranges instead."""
         if not self._latest:
             return None
         report = stored(self._latest)
         for queue, count in self._lost.items():
             report.setdefault(queue, {})[LOST] = count
+        for queue, count in self._handed.items():
+            report.setdefault(queue, {})[HANDED] = count
         return report
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
-        return [*ranges(place_from(start), place_from(end), self._options)]
+        first, last = place_from(start), place_from(end)
+        self._count_handed(first, last)  # a batch that runs again was not asked for before
+        return [*ranges(first, last, self._options)]
 
     # ------------------------------------------------------------------- in tasks
 
@@ -183,6 +204,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f'{fresh} records of the queue "{queue}", up to offset {gone_up_to - 1}, '
                     f"were removed by retention before they were read"
                 )
+
+    def _count_handed(self, start: Place, end: Place) -> None:
+        """Each record once, however often Spark asks for its range."""
+        for span in spans(start, end) if self._options.is_handed_over else ():
+            known = self._handed_to.get(span.queue, 0)
+            if known > span.end:
+                known = 0  # made anew
+            first = max(span.first, self._firsts.get(span.queue, 0), known)
+            self._handed[span.queue] = self._handed.get(span.queue, 0) + max(0, span.end - first)
+            self._handed_to[span.queue] = span.end
 
     def _tell_group(self, place: Place) -> None:
         """Everything below `place` is done: the group stands there. Best effort."""

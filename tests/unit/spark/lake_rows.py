@@ -11,10 +11,11 @@ import polars
 import pyarrow as pa
 import pyarrow.dataset as pds
 
-from pyspark_millstream.lake.file_writer import FolderWriter, WriterSettings
+from pyspark_millstream.lake.file_writer import FolderWriter
 from pyspark_millstream.lake.manifest import Manifest
 from pyspark_millstream.lake.partitioning import fields_text
 from pyspark_millstream.lake.store import Lake, open_lake
+from pyspark_millstream.lake.writer_settings import WriterSettings
 
 FORMATS = ("parquet", "delta", "iceberg")
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lake_rows import COLUMNS, rows
 
 from pyspark_millstream.lake.faults import LakeError
-from pyspark_millstream.lake.file_writer import FolderWriter, WriterSettings
+from pyspark_millstream.lake.file_writer import FolderWriter
 from pyspark_millstream.lake.partitioning import (
     check_fields,
     default_fields,
@@ -24,6 +24,7 @@ from pyspark_millstream.lake.partitioning import (
     parse_partition_by,
 )
 from pyspark_millstream.lake.splitting import Splitter
+from pyspark_millstream.lake.writer_settings import WriterSettings
 
 FIELDS = parse_partition_by("date(timestamp), queue")
 MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))

@@ -56,6 +56,23 @@ def test_a_report_that_was_seen_is_not_counted_again() -> None:
     assert (pace.rows, pace.dropped) == (100, 2)
 
 
+def test_of_a_query_that_hands_over_the_records_count_and_not_the_ranges() -> None:
+    def handed(second: int, ranges: int, read: int, newest: int, so_far: int) -> dict[str, object]:
+        told = report(second, ranges, read, newest)
+        newest_place = {"q": {"0": newest, "handed": so_far}}
+        return {**told, "sources": [{"endOffset": {"q": {"0": read}}, "latestOffset": newest_place}]}
+
+    pace = QueryPace("q")
+    pace.take(handed(0, 2, 100, 1100, 100), 0.0)
+    assert (pace.rows, pace.lag, pace.rate) == (100, 1000, 2500.0), "50 ranges a second of 50 records each"
+    pace.take(handed(10, 2, 400, 1200, 400), 10.0)
+    assert (pace.rows, pace.lag) == (400, 800)
+    assert pace.rate == pytest.approx(30.0)
+    assert pace.end_in_s == pytest.approx(40.0)
+    pace.take(report(11, 0, 400, 1200), 11.0)  # nothing to do: Spark made its source anew
+    assert pace.rows == 400
+
+
 def test_lag_is_summed_over_queues_and_taken_from_text_as_well() -> None:
     newest = json.dumps({"a": {"0": 10}, "b": {"0": 7}})
     assert lag_of({"endOffset": {"a": {"0": 4}, "b": {"0": 7}}, "latestOffset": newest}) == 6

@@ -30,6 +30,22 @@ def test_it_is_imported_without_the_broker() -> None:
     assert (run.stdout, run.returncode) == ("millstream\n", 0), run.stderr
 
 
+def test_the_driver_of_a_lake_does_not_load_what_only_its_tasks_need() -> None:
+    """Spark starts a process on the driver before and after every batch."""
+    code = (
+        "import sys, pyspark_millstream.lake.source; from pyspark_millstream.lake.store import open_lake; open_lake('t');"
+        "print([name for name in ('pyarrow.compute', 'pyarrow.parquet') if name in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(CONNECTOR)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.stdout == "[]\n", run.stderr
+
+
 def test_its_version_is_that_of_the_broker() -> None:
     assert VERSION == BROKER_VERSION
 

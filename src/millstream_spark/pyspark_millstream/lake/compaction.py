@@ -22,12 +22,13 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 
 from pyspark_millstream.lake.faults import LakeError
-from pyspark_millstream.lake.file_writer import ROW_GROUP_ROWS, FolderWriter, WriterSettings
+from pyspark_millstream.lake.file_writer import FolderWriter
 from pyspark_millstream.lake.journal import sync_folder
 from pyspark_millstream.lake.manifest import StagedFile
 from pyspark_millstream.lake.store import DELTA, ICEBERG, Lake, find_format, open_lake
 from pyspark_millstream.lake.swap import exchange
 from pyspark_millstream.lake.table import TableFacts, TableFile
+from pyspark_millstream.lake.writer_settings import ROW_GROUP_ROWS, WriterSettings
 
 TARGET_BYTES: Final = 128 << 20
 SMALL_SHARE: Final = 0.75  # a file of at least this share of the target stays as it is

@@ -23,28 +23,12 @@ from pyspark_millstream.lake.journal import STAGED_SUFFIX, sync_file, sync_folde
 from pyspark_millstream.lake.manifest import StagedFile
 from pyspark_millstream.lake.partitioning import PartitionField, Values, folder_of
 from pyspark_millstream.lake.splitting import Splitter
+from pyspark_millstream.lake.writer_settings import WriterSettings
 
-ROW_GROUP_ROWS: Final = 1_000_000
-ROW_GROUP_BYTES: Final = 64 << 20
-BUFFER_BYTES_MAX: Final = 192 << 20
-FILES_OPEN_MAX: Final = 64
-FILE_BYTES_MAX: Final = 512 << 20
 SAMPLES: Final = 8
 SAMPLE_ROWS: Final = 64
 SAMPLE_BYTES: Final = 16 << 10
 DENSE_MIN: Final = 0.95  # compressed, it is still so much of what it was
-
-
-@dataclass(frozen=True)
-class WriterSettings:
-    """How files are written; the same for a batch and for compaction."""
-
-    compression: str = "zstd"
-    row_group_rows: int = ROW_GROUP_ROWS
-    row_group_bytes: int = ROW_GROUP_BYTES
-    buffer_bytes_max: int = BUFFER_BYTES_MAX
-    files_open_max: int = FILES_OPEN_MAX
-    file_bytes_max: int = FILE_BYTES_MAX
 
 
 @dataclass

@@ -7,11 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark_millstream import option_values
 from pyspark_millstream.errors import OptionError
-from pyspark_millstream.lake.file_writer import FILE_BYTES_MAX, WriterSettings
 from pyspark_millstream.lake.store import FORMATS
+from pyspark_millstream.lake.writer_settings import FILE_BYTES_MAX, WriterSettings
+from pyspark_millstream.option_names import CONNECTION
+from pyspark_millstream.options import Endpoint, endpoint_from
 
-NAMES: Final = ("path", "tableFormat", "partitionBy", "compression", "fileBytesMax", "txnAppId", "txnVersion")
+NAMES: Final = (
+    "path",
+    "tableFormat",
+    "partitionBy",
+    "compression",
+    "fileBytesMax",
+    "txnAppId",
+    "txnVersion",
+    "handOver",
+    *CONNECTION,
+)
 COMPRESSIONS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
 _SPARKS_OWN: Final = frozenset(
     {"checkpointlocation", "queryname", "header", "__partition_columns", "outputmode"}
@@ -25,6 +38,7 @@ class LakeOptions:
     partition_by: str | None
     writer: WriterSettings
     transaction: tuple[str, int] | None  # (name, number) of a batch write that may be run again
+    fetched_from: Endpoint | None = None  # the rows are ranges, and the tasks fetch their records there
 
 
 def parse_lake_options(options: Mapping[str, str]) -> LakeOptions:
@@ -48,7 +62,20 @@ def parse_lake_options(options: Mapping[str, str]) -> LakeOptions:
             compression=compression, file_bytes_max=_number(given, "fileBytesMax", 1 << 16) or FILE_BYTES_MAX
         ),
         transaction=_transaction(given),
+        fetched_from=_endpoint(given),
     )
+
+
+def _endpoint(given: Mapping[str, str]) -> Endpoint | None:
+    connection = {name: given[name.lower()] for name in CONNECTION if name.lower() in given}
+    if option_values.boolean("handOver", given.get("handover", "false")):
+        return endpoint_from(connection)
+    if connection:
+        raise OptionError(
+            f"{next(iter(connection))} is for a write with handOver=true; other rows are not fetched",
+            "Take it out, or set handOver=true in the read and in the write.",
+        )
+    return None
 
 
 def _transaction(given: Mapping[str, str]) -> tuple[str, int] | None:

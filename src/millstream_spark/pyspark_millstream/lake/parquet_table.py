@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pyspark_millstream.lake.faults import LakeError, TableDamagedError
 from pyspark_millstream.lake.journal import STATE_FOLDER, sync_file, write_whole
@@ -83,6 +82,8 @@ class ParquetTable(LakeTable):
         write_whole(self.root / STATE_FOLDER / TABLE_FILE, json.dumps(text))
         in_folders = {field.source for field in facts.fields if not field.is_derived}
         columns = pa.schema([field for field in facts.schema if field.name not in in_folders])
+        from pyarrow import parquet as pq  # not needed where a table is only looked at
+
         fresh = self.root / STATE_FOLDER / f".{COLUMNS_FILE}"
         pq.write_metadata(columns, fresh)
         sync_file(fresh)
@@ -91,4 +92,6 @@ class ParquetTable(LakeTable):
 
 def read_table_columns(root: Path) -> pa.Schema:
     """All columns files of this table may have: give it to a reader that would else believe the first file."""
+    from pyarrow import parquet as pq
+
     return pq.read_schema(root / COLUMNS_FILE)

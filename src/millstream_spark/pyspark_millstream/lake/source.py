@@ -1,6 +1,7 @@
 """`format("millstream_lake")`: rows of Spark to a Parquet, Delta or Iceberg table, batch and streaming, without a jar.
 
 Tasks write files nobody sees; the driver makes all files of a batch part of the table, once, whatever is run again.
+With `handOver=true` the rows are ranges of offsets, and the tasks fetch the records of these themselves.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pyspark_millstream.hand_over import HandedReading, holds_ranges
 from pyspark_millstream.lake.columns import arrow_columns, fit
 from pyspark_millstream.lake.faults import LakeError
-from pyspark_millstream.lake.file_writer import FolderWriter
 from pyspark_millstream.lake.journal import ONE_TIME
 from pyspark_millstream.lake.manifest import Manifest, StagedFile
 from pyspark_millstream.lake.options import LakeOptions, parse_lake_options
@@ -80,13 +81,17 @@ class _Plan:
 
     def __init__(self, options: LakeOptions, schema: StructType) -> None:
         self.options = options
-        self.columns: pa.Schema = arrow_columns(schema)
+        self.handed = _find_handed(options, schema)
+        self.columns: pa.Schema = arrow_columns(schema if self.handed is None else self.handed.schema)
         lake = open_lake(options.path, options.table_format)
         self.fields: tuple[PartitionField, ...] = lake.plan(self.columns, options.partition_by)
         self.root = lake.root
         self.keeps_sources = lake.table.keeps_sources
 
     def write(self, query: str, batch: int, batches: Iterator[RecordBatch]) -> FilesWritten:
+        # Spark starts a process on the driver before and after every batch: what only tasks need is loaded here.
+        from pyspark_millstream.lake.file_writer import FolderWriter
+
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         lake = open_lake(str(self.root), self.options.table_format)
@@ -100,7 +105,7 @@ class _Plan:
             self.options.writer,
         )
         try:
-            for one in batches:
+            for one in batches if self.handed is None else self.handed.read(batches):
                 writer.add(fit(one, self.columns))
             return FilesWritten(query, batch, writer.finish())
         except BaseException:
@@ -130,6 +135,17 @@ class _Plan:
             # A commit that failed after its promise will be finished, not undone.
             if all(begun.query != manifest.query for begun in lake.journal.begun()):
                 lake.discard(manifest)
+
+
+def _find_handed(options: LakeOptions, schema: StructType) -> HandedReading | None:
+    if options.fetched_from is not None:
+        return HandedReading(options.fetched_from, schema)
+    if holds_ranges(schema):
+        raise LakeError(
+            "the read has handOver=true, so its rows are ranges of offsets and not records",
+            "Add .option('handOver', 'true') and the uri of the read to the write, or take it out of the read.",
+        )
+    return None
 
 
 class LakeBatchWriter(DataSourceArrowWriter):

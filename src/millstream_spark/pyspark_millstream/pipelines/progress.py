@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pyspark_millstream.offsets import HANDED
+
 PACE_WINDOW_S = 60.0
 STATUS_BYTES_MAX = 1 << 20
 
@@ -36,6 +38,7 @@ class QueryPace:
         self._rate_told = 0.0
         self._steps: deque[Step] = deque()
         self._seen = ""
+        self._handed = 0
 
     def take(self, report: Mapping[str, object], at_s: float) -> None:
         """A report that was taken before changes nothing."""
@@ -43,16 +46,27 @@ class QueryPace:
         if mark <= self._seen:  # moments in one form and zone: their text has their order
             return
         self._seen, self._batch = mark, whole(report.get("batchId"))
-        self.rows += whole(report.get("numInputRows"))
-        self.lag = sum(lag_of(source) for source in parts_of(report.get("sources")))
+        sources = parts_of(report.get("sources"))
+        fresh = self._fresh_rows(report, sources)
+        self.rows += fresh
+        self.lag = sum(lag_of(source) for source in sources)
         self.dropped += sum(
             whole(one.get("numRowsDroppedByWatermark")) for one in parts_of(report.get("stateOperators"))
         )
-        told = report.get("processedRowsPerSecond")
-        self._rate_told = float(told) if isinstance(told, int | float) else 0.0
+        told, counted = report.get("processedRowsPerSecond"), whole(report.get("numInputRows"))
+        self._rate_told = told * fresh / counted if isinstance(told, int | float) and counted else 0.0
         self._steps.append(Step(at_s, self.rows, self.lag))
         while len(self._steps) > 2 and at_s - self._steps[0].at_s > PACE_WINDOW_S:
             self._steps.popleft()
+
+    def _fresh_rows(self, report: Mapping[str, object], sources: Sequence[Mapping[str, object]]) -> int:
+        """Of this report. Where records are handed over to the sink Spark counts ranges; the source says how many records
+        there were in all."""
+        handed = [count for source in sources if (count := handed_of(source)) is not None]
+        if not handed:
+            return whole(report.get("numInputRows"))
+        before, self._handed = self._handed, sum(handed)
+        return self._handed - before if self._handed >= before else self._handed
 
     @property
     def rate(self) -> float:
@@ -97,6 +111,13 @@ def lag_of(source: Mapping[str, object]) -> int:
     """Records of all queues of a source beyond what was read; 0 where Spark does not say."""
     reached, newest = places_of(source.get("endOffset")), places_of(source.get("latestOffset"))
     return sum(max(0, offset - reached.get(place, offset)) for place, offset in newest.items())
+
+
+def handed_of(source: Mapping[str, object]) -> int | None:
+    """Records a source has handed over since it began to run; None: it hands rows to Spark."""
+    places = places_of(source.get("latestOffset"))
+    counts = [count for (_, mark), count in places.items() if mark == HANDED]
+    return sum(counts) if counts else None
 
 
 def places_of(offsets: object) -> dict[tuple[str, str], int]:
