@@ -472,7 +472,7 @@ def test_a_client_must_not_name_a_server(clients: Clients) -> None:
 
 def test_too_many_user_properties_are_refused(clients: Clients) -> None:
     client = clients.open(5)
-    many = props(user_properties=[(b"k", b"v")] * 65)
+    many = props(user_properties=[(b"k", b"v")] * 257)
     client.send(Publish(unique_topic(), b"x", properties=many))
     client.expect_disconnect(0x82, 0x97, 0x83)
 

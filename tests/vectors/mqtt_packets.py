@@ -238,15 +238,15 @@ FRAMES = [
     bad("a length of four bytes that go on", 4, b"\x30\xff\xff\xff\xff", MALFORMED),
     bad("a length of four bytes that go on, before CONNECT", 0, b"\x10\xff\xff\xff\x80", MALFORMED),
     bad("the largest length", 4, b"\x30\xff\xff\xff\x7f", TOO_LARGE),
-    bad("one byte too large", 4, b"\x30\xfe\x07", TOO_LARGE),
+    bad("one byte too large", 4, b"\x30\xfe\x0f", TOO_LARGE),
     bad("a CONNECT that is too large", 0, b"\x10\x80\x80\x01", TOO_LARGE),
     bad("a padded length in MQTT 5", 5, b"\xc0\x80\x00", MALFORMED),
     good("a padded length in 3.1.1", 4, b"\xc0\x80\x00", PingReq(), canonical=False),
     good(
         "as large as allowed",
         4,
-        frame(0x30, text(b"a"), b"x" * 1018),
-        Publish(b"a", b"x" * 1018),
+        frame(0x30, text(b"a"), b"x" * 2042),
+        Publish(b"a", b"x" * 2042),
     ),
 ]
 

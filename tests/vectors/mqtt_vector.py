@@ -16,7 +16,7 @@ VERSION = 0x84
 ALIAS = 0x94
 TOO_LARGE = 0x95
 
-SIZE_MAX = 1024  # the packet size limit the vectors are decoded with
+SIZE_MAX = 2048  # the packet size limit the vectors are decoded with
 
 
 class Vector(NamedTuple):

@@ -99,13 +99,13 @@ class ExchangeAccess(ExchangePort):
         if kind not in KINDS:
             raise Refused(Reason.UNSPECIFIED, f"unknown exchange type '{kind}'")
         wanted = Exchange(name, kind, durable, auto_delete, internal, arguments)
-        check_alternate(wanted)
         exchange = self._exchanges.find(name)
         if exchange is not None:
             check_equivalent(exchange, wanted)
             return exchange
         if name.startswith(RESERVED):
             raise refuse_reserved(name)
+        check_alternate(wanted)
         check_name(name)
         if len(self._exchanges.by_name) >= EXCHANGES_MAX + len(PREDECLARED):
             text = f"the account has {EXCHANGES_MAX} exchanges, as many as it may"
@@ -143,6 +143,11 @@ class ExchangeAccess(ExchangePort):
         exchange = self.get(source)
         identity = exchange_facts.encode_identity(False, queue.name, key, arguments)
         self._bind(exchange, queue.name, queue, None, key, arguments, identity, queue.is_durable)
+
+    def is_bound(self, queue: Queue, source: str, key: bytes, arguments: dict[str, object]) -> bool:
+        exchange = self._exchanges.find(source)
+        identity = exchange_facts.encode_identity(False, queue.name, key, arguments)
+        return exchange is not None and identity in exchange.bindings
 
     def unbind_queue(self, queue: Queue, source: str, key: bytes, arguments: dict[str, object]) -> bool:
         """False when it was not bound so."""

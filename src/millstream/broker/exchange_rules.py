@@ -54,8 +54,8 @@ def check_equivalent(current: Exchange, wanted: Exchange) -> None:
         (
             ALTERNATE,
             current.arguments.get(ALTERNATE) == wanted.arguments.get(ALTERNATE),
-            show_argument(wanted),
-            show_argument(current),
+            show_argument(wanted, current),
+            show_argument(current, wanted),
         ),
     ):
         if not is_same:
@@ -70,13 +70,20 @@ def show(value: bool) -> str:
     return "'true'" if value else "'false'"
 
 
-def show_argument(exchange: Exchange) -> str:
+def show_argument(exchange: Exchange, other: Exchange) -> str:
+    """Its name alone where there are two to compare."""
     value = exchange.arguments.get(ALTERNATE)
-    return "none" if value is None else f"the value '{value}' of type 'longstr'"
+    if value is None:
+        return "none"
+    if other.arguments.get(ALTERNATE) is not None:
+        return f"'{value}'"
+    return f"the value '{value}' of type '{type_word(value)}'"
 
 
 def type_word(value: object) -> str:
-    """RabbitMQ's word for the type of a plain value that is no text."""
+    """RabbitMQ's word for the type of a plain value."""
+    if isinstance(value, str):
+        return "longstr"
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):

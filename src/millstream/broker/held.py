@@ -37,7 +37,10 @@ class Held:
         while self._waiting and self._waiting[0][0] <= durable:
             _, session, line, delivery, is_repeat = self._waiting.popleft()
             if session.line is line:  # another connection has sent it again itself
+                open_before = session.window.count
                 session.transmit(line, delivery, is_repeat)
+                if session.window.count < open_before:  # it can never go: what waits behind it can
+                    session.drain()
 
     def count(self) -> int:
         return len(self._waiting)

@@ -14,6 +14,7 @@ class SubscriptionSet:
     def __init__(self) -> None:
         self._only: Subscription | None = None
         self._more: dict[bytes, Subscription] | None = None
+        self.name_bytes: i64 = 0  # of all names
 
     def all(self) -> list[Subscription]:
         if self._more is not None:
@@ -32,6 +33,8 @@ class SubscriptionSet:
         return only if only is not None and only.name() == name else None
 
     def put(self, name: bytes, subscription: Subscription) -> None:
+        if self.find(name) is None:
+            self.name_bytes += len(name)
         only = self._only
         if self._more is not None:
             self._more[name] = subscription
@@ -44,11 +47,13 @@ class SubscriptionSet:
     def remove(self, name: bytes) -> Subscription | None:
         more = self._more
         if more is not None:
-            removed = more.pop(name, None)
+            found = more.pop(name, None)
             if len(more) == 0:
                 self._more = None
-            return removed
-        found = self.find(name)
+        else:
+            found = self.find(name)
+            if found is not None:
+                self._only = None
         if found is not None:
-            self._only = None
+            self.name_bytes -= len(name)
         return found

@@ -46,6 +46,7 @@ def to_limits(config: Config) -> Limits:
         inflight_overflow=session.inflight_overflow,
         pending_messages_max=session.pending_queue_size,
         subscriptions_max=session.max_subscriptions,
+        subscription_bytes_max=session.max_subscription_bytes,
         filters_per_subscribe_max=session.max_filters_per_subscribe,
         will_delay_s_max=session.max_will_delay_interval,
         retained_messages_max=broker.max_retained_messages,

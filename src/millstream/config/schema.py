@@ -297,6 +297,13 @@ class Session(Section):
     max_subscriptions: Whole = setting(
         _DEFAULTS.subscriptions_max, "Subscriptions of one session.", minimum=1, maximum=10_000_000
     )
+    max_subscription_bytes: Size = setting(
+        _DEFAULTS.subscription_bytes_max,
+        "Bytes of the filters of one session, all together.",
+        unit="bytes",
+        minimum=1024,
+        maximum=64 * GIB,
+    )
     max_filters_per_subscribe: Whole = setting(
         _DEFAULTS.filters_per_subscribe_max,
         "Filters in one SUBSCRIBE or UNSUBSCRIBE packet.",
@@ -364,16 +371,22 @@ class MessageRate(Section):
 
 class SubscribeRate(Section):
     rate: Rate = setting(
-        100.0, "Filters per second subscribed by one client; 0 for no limit.", minimum=0, maximum=1e9
+        100.0,
+        "Filters per second subscribed by one MQTT client, more are refused; queues, exchanges, bindings and consumers "
+        "per second made by one AMQP client, which is not read until its rate allows for them. 0 for no limit.",
+        minimum=0,
+        maximum=1e9,
     )
-    burst: Whole = setting(_DEFAULTS.subscribe_burst, "Filters at once.", minimum=1, maximum=1_000_000_000)
+    burst: Whole = setting(_DEFAULTS.subscribe_burst, "So many at once.", minimum=1, maximum=1_000_000_000)
 
 
 class RateLimit(Section):
     enabled: Switch = setting(default=False, text="Enforce the rates below.")
     connection: ConnectionRate = Field(default=ConnectionRate(), description="New connections, by address.")
     message: MessageRate = Field(default=MessageRate(), description="Publishes, by client.")
-    subscribe: SubscribeRate = Field(default=SubscribeRate(), description="Subscriptions, by client.")
+    subscribe: SubscribeRate = Field(
+        default=SubscribeRate(), description="Subscriptions and declarations, by client."
+    )
 
 
 class Jwt(Section):

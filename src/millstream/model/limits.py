@@ -16,13 +16,13 @@ class Limits:
     # --- messages and topics
     message_size_max: int = 1024 * 1024  # payload
     packet_size_max: int = 1024 * 1024 + 64 * 1024  # a whole MQTT packet after authentication
-    topic_length_max: int = 4096
-    topic_levels_max: int = 128
-    user_properties_max: int = 64
+    topic_length_max: int = 65_535  # all that MQTT can carry [MQTT-4.7.3-3]
+    topic_levels_max: int = 256
+    user_properties_max: int = 256
     guarantee_max: int = 2  # highest QoS granted and accepted
 
     # --- before authentication
-    connect_packet_size_max: int = 64 * 1024
+    connect_packet_size_max: int = 72 * 1024  # room for one field of 65,535 bytes
     handshake_timeout_ms: int = 10_000  # from accept to CONNECT complete, TLS and WebSocket included
     authentication_timeout_ms: int = 10_000
     connections_max: int = 100_000
@@ -51,6 +51,7 @@ class Limits:
     inflight_overflow: str = "backpressure"  # or pending
     pending_messages_max: int = 1000
     subscriptions_max: int = 10_000  # per session
+    subscription_bytes_max: int = 4 * 1024 * 1024  # of the filters of a session
     filters_per_subscribe_max: int = 1000
     will_delay_s_max: int = NEVER_EXPIRES
 

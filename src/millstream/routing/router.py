@@ -21,6 +21,7 @@ from millstream.routing.tree import Found, TopicTree
 
 STALE: Final[i64] = -1
 LIGHT: Final[i64] = 16  # receivers of a route that counts as one
+LONG: Final = 4096  # bytes of a topic above which its route is made for every message: topics are memory too
 
 
 @final
@@ -121,6 +122,9 @@ class Router:
             self.forget_all()  # connections hold routes too: only a new generation reaches them
         outlets: list[Outlet] = [] if self._bindings is None else self._bindings.find_outlets(topic)
         route = self._make_route(topic, outlets)
+        if len(topic) > LONG:
+            route.generation = STALE
+            return route
         self._routes[topic] = route
         self._weight += weigh(route, self._cache_max)
         return route

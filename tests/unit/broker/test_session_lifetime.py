@@ -207,6 +207,21 @@ def test_subscriptions_of_a_session_are_bounded_and_replacing_one_is_always_poss
     assert line.plain == []
 
 
+def test_the_filters_of_a_session_are_bounded_in_bytes_and_room_comes_back() -> None:
+    world = World(Limits(subscription_bytes_max=10))
+    session, _ = world.connect("c")
+    world.subscribe(session, b"four")
+    world.subscribe(session, b"sixsix")
+    world.subscribe(session, b"four")  # replaced, not added
+    with pytest.raises(Refused) as refused:
+        world.subscribe(session, b"x")
+    assert refused.value.reason is Reason.QUOTA_EXCEEDED
+    assert world.broker.unsubscribe(session, b"four")
+    world.subscribe(session, b"1234")
+    with pytest.raises(Refused):
+        world.subscribe(session, b"x")
+
+
 def test_a_session_that_ends_with_its_connection_leaves_nothing_in_the_store() -> None:
     store = HeldStore()
     world = World(store=store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes import FakeOutlet
 
-from millstream.routing.router import Router
+from millstream.routing.router import LONG, Router
 from millstream.routing.subscription import Subscription
 
 
@@ -47,6 +47,17 @@ def test_a_full_cache_is_emptied_and_routes_held_elsewhere_are_stale() -> None:
     for number in range(100):
         router.find_route(b"%d" % number)
         assert len(router._routes) <= 3
+
+
+def test_the_route_of_a_very_long_topic_is_not_remembered() -> None:
+    router = Router(10)
+    topic = b"x" * (LONG + 1)
+    router.subscribe(plain(FakeOutlet(), topic))
+    route = router.find_route(topic)
+    assert len(route.targets) == 1
+    assert route.generation != router.generation
+    assert not router._routes
+    assert router.find_route(topic[:-1]) is router.find_route(topic[:-1])
 
 
 def test_a_reader_of_one_wildcard_has_the_same_target_for_all_topics() -> None:

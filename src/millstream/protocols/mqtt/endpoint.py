@@ -307,9 +307,10 @@ class MqttEndpoint(Outgoing):
             route = self._make_route(session, topic)
             if route is None:
                 return None
-            if len(routes) >= ROUTES_MAX:
-                routes.clear()
-            routes[topic] = route
+            if route.generation == generation:
+                if len(routes) >= ROUTES_MAX:
+                    routes.clear()
+                routes[topic] = route
         self._last_topic = topic
         self._last_route = route
         return route

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SCRAM: Final = b"SCRAM-SHA-256"
 PACKET_SIZE_MIN: Final = 5  # a CONNACK of MQTT 5 that says nothing more
 GENERIC: Final = "the credentials were not accepted"
+SMALL: Final = 64  # a client that takes no packet above it is told only what it must know
 
 
 @final
@@ -252,6 +253,11 @@ class Handshake:
         properties.topic_alias_maximum = limits.topic_alias_maximum
         if limits.guarantee_max < 2 or limits.reject_qos2_publish:
             properties.maximum_qos = min(limits.guarantee_max, 1)
+        if not 0 < self._endpoint.machine.outbound.packet_size_max < SMALL:
+            properties.retain_available = 1  # what leaving them out means too, but not every client knows
+            properties.wildcard_subscription_available = 1
+            properties.subscription_identifiers_available = 1
+            properties.shared_subscription_available = 1
         if asked.request_response_information == 1:
             properties.response_information = b"response/" + self.client_id.encode() + b"/"
         if answer is not None:

@@ -183,14 +183,18 @@ class Outgoing(Endpoint):
         if delivery.retain:
             flags |= RETAIN
         session.account.counters.messages_sent += 1
-        return machine.outbound.send_publish(
+        if machine.outbound.send_publish(
             delivery.message,
             delivery.guarantee,
             delivery.packet_id,
             flags,
             delivery.identifiers,
             self._context.broker.clock.now_ns,
-        )
+        ):
+            return True
+        if self._replays is not None:
+            self.outbox.open()  # no answer will come for it: the flush goes on with what is retained
+        return False
 
     def transmit_release(self, packet_id: i64) -> None:
         self._send_answer(PUBREL, packet_id, 0)

@@ -27,6 +27,7 @@ from millstream.protocols.mqtt.wire.packets import (
 )
 from millstream.protocols.mqtt.wire.packets import Will as WillPacket
 from millstream.protocols.mqtt.wire.properties import Properties
+from millstream.routing.router import LONG
 from millstream.security.acl import Authorizer, parse_acl
 
 VERSIONS = [4, 5]
@@ -149,7 +150,7 @@ def test_rights_that_change_take_effect_on_the_next_publish() -> None:
     [
         (b"a/+", code.TOPIC_NAME_INVALID),
         (b"#", code.TOPIC_NAME_INVALID),
-        (b"a/" * 128, code.TOPIC_NAME_INVALID),
+        (b"a/" * 256, code.TOPIC_NAME_INVALID),
         (b"\xff", code.MALFORMED_PACKET),
         (b"a\x00", code.MALFORMED_PACKET),
     ],
@@ -164,6 +165,16 @@ def test_a_topic_that_cannot_be_ends_the_connection(topic: bytes, reason: int, q
     assert len(got) == 1
     assert sender.link.is_closed
     assert publishes(receiver.take()) == [(b"a", b"good", 0)]
+
+
+def test_a_connection_does_not_remember_very_long_topics() -> None:
+    world = MqttWorld()
+    receiver = reader(world)
+    sender = world.client(Connect(5, "s"))
+    sender.send(Publish(b"a", b"short"), *[Publish(b"x" * (LONG + 1 + each), b"") for each in range(3)])
+    assert sender.endpoint._routes is not None
+    assert list(sender.endpoint._routes) == [b"a"]
+    assert len(publishes(receiver.take())) == 4
 
 
 def test_what_was_published_before_a_fault_comes_before_the_will() -> None:

@@ -23,7 +23,7 @@ from millstream.protocols.mqtt.machine.events import (
     SubscribeReceived,
     UnsubscribeReceived,
 )
-from millstream.protocols.mqtt.machine.inbound import Inbound
+from millstream.protocols.mqtt.machine.inbound import PADDED, Inbound
 from millstream.protocols.mqtt.machine.outbound import Outbound
 from millstream.protocols.mqtt.machine.terms import Terms
 from millstream.protocols.mqtt.wire import kinds, reason_codes
@@ -39,6 +39,7 @@ from millstream.protocols.mqtt.wire.packets import (
 from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.protocols.mqtt.wire.reason_codes import (
     KEEP_ALIVE_TIMEOUT,
+    MALFORMED_PACKET,
     PROTOCOL_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
@@ -60,6 +61,8 @@ OPEN: Final = State.OPEN
 CLOSED: Final = State.CLOSED
 
 PINGRESP: Final = b"\xd0\x00"
+UNSUPPORTED: Final = b"\x20\x02\x00\x01"  # [MQTT3-3.1.2-2]
+UNSUPPORTED_5: Final = b"\x20\x03\x00\x84\x00"  # [MQTT-3.1.2-2]
 
 
 @final
@@ -84,6 +87,8 @@ class Connection(Inbound):
         try:
             self._receive(data, now_ns, events)
         except Violation as violation:  # the peer's fault; answered here, never raised
+            if violation.form and self.state is AWAIT_CONNECT:
+                self.version = self.outbound.version = violation.form
             self.fail(violation.reason, violation.text, events)
         return events
 
@@ -169,8 +174,8 @@ class Connection(Inbound):
             self.outbound.send_packet(farewell)
 
     def _refuse_connect(self, reason: int, text: str) -> None:
-        if reason == UNSUPPORTED_PROTOCOL_VERSION:
-            self.outbound.send_bytes(b"\x20\x02\x00\x01")  # [MQTT-3.1.2-2]; every version can read it
+        if reason == UNSUPPORTED_PROTOCOL_VERSION:  # the code alone: it may read nothing else
+            self.outbound.send_bytes(UNSUPPORTED_5 if self.version == 5 else UNSUPPORTED)
         elif self.version == 5:
             if reason not in reason_codes.ALLOWED_REASONS[kinds.CONNACK]:  # [MQTT-3.2.2-8]
                 reason = reason_codes.SERVER_UNAVAILABLE
@@ -191,6 +196,8 @@ class Connection(Inbound):
         if state is AWAIT_CONNECT:
             if not isinstance(packet, Connect):
                 raise Violation(PROTOCOL_ERROR, "CONNECT must come first")
+            if self.pads and packet.version == 5:  # [MQTT-1.5.5-1]
+                raise Violation(MALFORMED_PACKET, PADDED)
             self.version = packet.version
             self.outbound.version = packet.version
             self.state = CONNECTING

@@ -39,6 +39,7 @@ from millstream.protocols.mqtt.wire.violation import Violation
 
 PUBLISH: Final[i64] = 3
 PING: Final = PingReceived()
+PADDED: Final = "the remaining length is longer than its value needs"
 
 
 class Inbound:
@@ -49,6 +50,7 @@ class Inbound:
         self.version: i64 = 0  # 0: CONNECT has not come
         self.is_open = False  # the client is connected: any packet may come
         self.is_waiting = False  # an answer from outside is awaited: nothing is parsed
+        self.pads = False  # its lengths may be padded: legal before MQTT 5, passed on to nobody
         self._size_max: i64 = terms.connect_packet_size_max
         self._kept: list[bytes] | None = None
         self._kept_size: i64 = 0
@@ -114,7 +116,7 @@ class Inbound:
             if end > available:
                 self._needed = end - position
                 break
-            if first == 0x30 and self.is_open:
+            if first == 0x30 and self.is_open and not self.pads:
                 end = self._scan_run(data, position, body, end, now_ns, events)
             elif first >> 4 == PUBLISH and self.is_open:
                 self._on_publish(data, first, position, body, end, events)
@@ -143,13 +145,18 @@ class Inbound:
             at += 1
             size |= (byte & 0x7F) << shift
             if byte < 0x80:
-                if byte == 0:  # [MQTT-1.5.5-1]
-                    raise Violation(MALFORMED_PACKET, "the remaining length is longer than its value needs")
+                if byte == 0:
+                    self._on_padded()
                 return at, size
             shift += 7
             if shift > 21:
                 raise Violation(MALFORMED_PACKET, "the remaining length has more than four bytes")
         return at, -1
+
+    def _on_padded(self) -> None:
+        if self.version == 5:  # [MQTT-1.5.5-1]; of a CONNECT the version is not known yet
+            raise Violation(MALFORMED_PACKET, PADDED)
+        self.pads = True
 
     def _scan_run(
         self, data: bytes, start: i64, body: i64, end: i64, now_ns: i64, events: list[Event]
@@ -179,6 +186,8 @@ class Inbound:
             following: i64 = position + 2
             if size >= 0x80:
                 following, size = self._long_size(data, position, available)
+                if self.pads:
+                    break
             if size < prefix or following + size > available or size - prefix > message_size_max:
                 break
             if following + size - position > self._size_max or not same(data, body, following, prefix):
@@ -246,7 +255,7 @@ class Inbound:
             event.properties = self._block
             event.expiry_s = self._block_expiry_s
             event.is_five = True
-        if first & 9 == 0 and not has_alias and end - start < LARGE:
+        if first & 9 == 0 and not has_alias and not self.pads and end - start < LARGE:
             event.frame = data[start:end]
             event.frame_id_at = id_at
         events.append(event)

@@ -14,6 +14,7 @@ from millstream.protocols.mqtt.wire.primitives import (
     decode_byte,
     decode_string,
     decode_two_bytes,
+    decode_varint,
 )
 from millstream.protocols.mqtt.wire.properties import Properties, decode_properties
 from millstream.protocols.mqtt.wire.reason_codes import (
@@ -33,21 +34,15 @@ _PASSWORD: Final = 0x40
 _USERNAME: Final = 0x80
 
 
-def find_connect_version(buffer: bytes, body: int, end: int) -> int:
-    """The version a CONNECT is in, 0 if it is none of ours: tells in which form to refuse a broken one."""
-    if buffer[body : min(body + 8, end)] == b"\x00\x06MQIsdp":
-        return 3 if body + 8 < end and buffer[body + 8] == 3 else 0
-    if buffer[body : min(body + 6, end)] == b"\x00\x04MQTT" and body + 6 < end:
-        level = buffer[body + 6]
-        return level if level in (4, 5) else 0
-    return 0
-
-
 def decode_connect(buffer: bytes, body: int, end: int) -> Connect:
     name, position = decode_string(buffer, body, end)
+    if name != b"MQTT" and name != b"MQIsdp":  # [MQTT-3.1.2-1]: it is told nothing
+        raise Violation(PROTOCOL_ERROR, "another protocol than MQTT")
     version, position = decode_byte(buffer, position, end)
     if not ((name == b"MQTT" and version in (4, 5)) or (name == b"MQIsdp" and version == 3)):
-        raise Violation(UNSUPPORTED_PROTOCOL_VERSION, "neither MQTT 3.1, 3.1.1 nor 5.0")  # [MQTT-3.1.2-2]
+        form = 5 if version > 5 and _has_form_of_five(buffer, position, end) else 0
+        # [MQTT-3.1.2-2]
+        raise Violation(UNSUPPORTED_PROTOCOL_VERSION, "neither MQTT 3.1, 3.1.1 nor 5.0", form)
     flags, position = decode_byte(buffer, position, end)
     _check_connect_flags(flags, version)
     keep_alive_s, position = decode_two_bytes(buffer, position, end)
@@ -72,6 +67,16 @@ def decode_connect(buffer: bytes, body: int, end: int) -> Connect:
     return Connect(
         version, client_id.decode("utf-8"), clean_start, keep_alive_s, username, password, will, properties
     )
+
+
+def _has_form_of_five(buffer: bytes, position: int, end: int) -> bool:
+    """Whether properties stand between the keep-alive and the client id: their sender can read an MQTT 5 answer."""
+    try:
+        size, position = decode_varint(buffer, position + 3, end)  # behind the flags and the keep-alive
+        decode_string(buffer, position + size, end)
+    except Violation:
+        return False
+    return True
 
 
 def _check_connect_flags(flags: int, version: int) -> None:

@@ -31,7 +31,7 @@ from millstream.protocols.mqtt.wire.reason_codes import (
 )
 from millstream.protocols.mqtt.wire.violation import Violation
 
-USER_PROPERTIES_MAX: Final = 64  # per packet, unless the caller names another bound
+USER_PROPERTIES_MAX: Final = 256  # per packet, unless the caller names another bound
 SUBSCRIPTION_IDENTIFIERS_MAX: Final = 1000  # per PUBLISH
 
 PAYLOAD_FORMAT_INDICATOR: Final = 0x01

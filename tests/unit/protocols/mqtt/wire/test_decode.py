@@ -7,7 +7,6 @@ from vectors.mqtt_packets import VECTORS
 from vectors.mqtt_vector import SIZE_MAX, Vector
 
 from millstream.protocols.mqtt.wire.decode import FILTERS_MAX, decode_frame, decode_packet
-from millstream.protocols.mqtt.wire.decode_connect import find_connect_version
 from millstream.protocols.mqtt.wire.packets import PingReq, Publish
 from millstream.protocols.mqtt.wire.violation import Violation
 
@@ -70,25 +69,6 @@ def test_packets_in_a_row_come_out_one_by_one() -> None:
 def test_a_body_is_decoded_from_a_range_of_a_larger_buffer() -> None:
     buffer = b"....\x00\x01apayload...."
     assert decode_packet(buffer, 0x30, 4, 14, 4) == Publish(b"a", b"payload")
-
-
-@pytest.mark.parametrize(
-    ("data", "version"),
-    [
-        (b"\x00\x04MQTT\x04\x03", 4),
-        (b"\x00\x04MQTT\x05", 5),
-        (b"\x00\x06MQIsdp\x03", 3),
-        (b"\x00\x06MQIsdp\x04", 0),
-        (b"\x00\x06MQIsdp", 0),
-        (b"\x00\x04MQTT\x06", 0),
-        (b"\x00\x04MQTT", 0),
-        (b"\x00\x04", 0),
-        (b"", 0),
-    ],
-)
-def test_the_version_of_a_broken_connect_is_found_when_it_says_one(data: bytes, version: int) -> None:
-    buffer = b"__" + data + b"\x05\x05\x05"
-    assert find_connect_version(buffer, 2, 2 + len(data)) == version
 
 
 @pytest.mark.parametrize(
