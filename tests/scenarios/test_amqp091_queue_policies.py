@@ -1,4 +1,4 @@
-"""Policies by pattern: in force for what clients declare, and from the next start for what is there."""
+"""Policies by pattern, given at start: in force for what clients declare and for what is there."""
 
 from __future__ import annotations
 

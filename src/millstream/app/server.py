@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from millstream.app.control import Control
+from millstream.app.live_policies import LivePolicies
 from millstream.app.reader_process import ReaderProcess
 from millstream.app.rights import Rights
 from millstream.app.stage_commits import StageCommits
@@ -24,7 +25,6 @@ from millstream.broker.system_topics import SystemTopics
 from millstream.build_kind import is_compiled
 from millstream.config.limits import to_limits
 from millstream.config.listeners import Listener, is_anonymous_allowed, listeners_of
-from millstream.config.policies import to_policies
 from millstream.config.schema import Config
 from millstream.model.errors import Refused
 from millstream.model.outbox import OutboxPool
@@ -71,6 +71,7 @@ class Millstream:
                 config.data_dir,
                 config.storage.log_file_size,
                 config.storage.segment_size,
+                config.storage.segment_compression == "zstd",
                 config.storage.durability == "fsync",
                 self._wakeup,
                 self._on_durable,
@@ -86,6 +87,7 @@ class Millstream:
             self._wakeup,
         )
         self.broker.clock.wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        self._policies = LivePolicies(config, self.broker)
         queries = {} if self._durable is None else self._durable.queries
         self._stages = StageCommits(self.broker, config.data_dir, queries, find_failpoints())
         # an embedded broker is controlled by the program around it
@@ -126,10 +128,7 @@ class Millstream:
         broker.clock.wall_s = int(time.time())
         broker.restore(now_ns)
         self._declare_queues()
-        if self._amqp is not None:
-            for account in broker.accounts.values():
-                configured = list(self.config.queues) if account.name == DEFAULT_ACCOUNT else []
-                self._amqp.policies.apply_to_all(account, configured)
+        self._policies.start()
         if self._durable is not None:
             self._durable.start()
         self._stages.start()
@@ -170,7 +169,7 @@ class Millstream:
             rights.scram_key,
             is_anonymous_allowed(self.config),
             self.config.auth.certificates_as_users,
-            to_policies(self.config),
+            self._policies.in_force,
         )
         return Gate(mqtt, self._deadlines, verifier, self.broker.limits, self._wakeup.clock)
 
@@ -186,12 +185,16 @@ class Millstream:
             seal,
             verifier.wait_decision,
             interval_s,
-            to_policies(self.config),
+            self._policies.in_force,
         )
         await self._control.start()
         if self.config.reader.enabled:
             self._reader = ReaderProcess(self.config)
             self.addresses |= self._reader.start()
+
+    def apply(self, config: Config) -> None:
+        """Take on what can change while it runs: the policies. To be called in its loop."""
+        self._policies.replace(config)
 
     def _declare_queues(self) -> None:
         catalog = self.broker.get_account(DEFAULT_ACCOUNT).queues.catalog
@@ -247,6 +250,7 @@ class Millstream:
         if self._control is not None:
             await self._control.stop()
         await self._stages.stop()
+        await self._policies.stop()
         for server in self._servers:
             server.close()
         if self._ticker is not None:
@@ -300,8 +304,12 @@ class Millstream:
                 log.exception("tick_failed")
 
 
-def serve(config: Config, on_ready: Callable[[dict[str, tuple[str, int]]], None]) -> int:
-    """Run until SIGINT or SIGTERM. Gives the exit code."""
+def serve(
+    config: Config,
+    on_ready: Callable[[dict[str, tuple[str, int]]], None],
+    on_started: Callable[[Millstream], None] | None = None,
+) -> int:
+    """Run until SIGINT or SIGTERM. Gives the exit code. `on_started` is called in the loop."""
     keep_freed_memory()
     try:
         import uvloop
@@ -310,10 +318,14 @@ def serve(config: Config, on_ready: Callable[[dict[str, tuple[str, int]]], None]
     except ImportError:
         runner = asyncio.Runner()
     with runner:
-        return runner.run(_serve(config, on_ready))
+        return runner.run(_serve(config, on_ready, on_started))
 
 
-async def _serve(config: Config, on_ready: Callable[[dict[str, tuple[str, int]]], None]) -> int:
+async def _serve(
+    config: Config,
+    on_ready: Callable[[dict[str, tuple[str, int]]], None],
+    on_started: Callable[[Millstream], None] | None,
+) -> int:
     log = structlog.get_logger("millstream")
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -328,6 +340,8 @@ async def _serve(config: Config, on_ready: Callable[[dict[str, tuple[str, int]]]
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    if on_started is not None:
+        on_started(millstream)
     on_ready(millstream.addresses)
     log.info(
         "ready",

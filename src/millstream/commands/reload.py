@@ -1,7 +1,11 @@
-"""SIGHUP: read the configuration again, apply what can be applied, and say what needs a restart."""
+"""SIGHUP: read the configuration again, apply what can be applied, and say what needs a restart.
+
+Until the broker runs the signal is handled between two steps of the interpreter; then it is the broker's loop that does it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable
 
@@ -10,6 +14,7 @@ import structlog
 from millstream.config.difference import difference
 from millstream.config.faults import ConfigFault
 from millstream.config.load import Loaded
+from millstream.config.schema import Config
 from millstream.runtime.logs import Logs
 
 
@@ -21,9 +26,16 @@ class Reload:
         self._load_again = load_again
         self._logs = logs
         self._log = structlog.get_logger("millstream")
+        self._apply: Callable[[Config], None] | None = None
 
     def install(self) -> None:
         signal.signal(signal.SIGHUP, self._on_signal)
+
+    def connect(self, apply: Callable[[Config], None]) -> None:
+        """The broker runs with the configuration that was loaded first: from now on it is told of others, in its loop."""
+        self._apply = apply
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
+        apply(self._config)
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         self.reload()
@@ -37,8 +49,14 @@ class Reload:
             return
         changes = difference(self._config, new)
         self._logs.set_level(new.log.level)
-        live = self._config.log.model_copy(update={"level": new.log.level})
-        self._config = self._config.model_copy(update={"log": live})
+        self._config = self._config.model_copy(
+            update={
+                "log": self._config.log.model_copy(update={"level": new.log.level}),
+                "amqp": self._config.amqp.model_copy(update={"policies": new.amqp.policies}),
+            }
+        )
+        if self._apply is not None:
+            self._apply(self._config)
         self._log.info(
             "config_reloaded",
             applied=[change.key for change in changes if not change.needs_restart],

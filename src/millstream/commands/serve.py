@@ -74,7 +74,8 @@ def serve(
         log.level, log.format, repeat_interval_s=log.repeat_interval, repeat_burst=log.repeat_burst
     )
 
-    Reload(loaded, load_again, logs).install()
+    reload = Reload(loaded, load_again, logs)
+    reload.install()
 
     def on_ready(addresses: dict[str, tuple[str, int]]) -> None:
         for line in address_lines(
@@ -85,7 +86,7 @@ def serve(
             write_ready_file(ready_file, addresses)
 
     try:
-        code = run_broker(loaded.config, on_ready)
+        code = run_broker(loaded.config, on_ready, lambda millstream: reload.connect(millstream.apply))
     except StorageFault as fault:
         raise CommandFailed(ExitCode.FAILED, f"The broker cannot start: {fault}.", fault.hint) from fault
     except ListenFault as fault:

@@ -39,37 +39,41 @@ class AmqpPolicy(Section):
     """What RabbitMQ's policies can say. A number holds beside the argument of a declaration: the smaller counts."""
 
     pattern: Text = setting(
-        "", "Regular expression over names; found anywhere in the name unless it is anchored."
+        "", "Regular expression over names; found anywhere in the name unless it is anchored.", live=True
     )
-    apply_to: PolicyTarget = setting("all", "`queues`, `exchanges` or `all`.")
+    apply_to: PolicyTarget = setting("all", "`queues`, `exchanges` or `all`.", live=True)
     priority: Whole = setting(
         0,
         "Of all policies that fit a name only the one with the highest counts.",
         minimum=0,
         maximum=1_000_000,
+        live=True,
     )
     message_ttl: OptionalMilliseconds = setting(
-        None, "As `x-message-ttl`.", unit="milliseconds", minimum=0, maximum=3650 * DAY_MS
+        None, "As `x-message-ttl`.", unit="milliseconds", minimum=0, maximum=3650 * DAY_MS, live=True
     )
     expires: OptionalMilliseconds = setting(
-        None, "As `x-expires`.", unit="milliseconds", minimum=1, maximum=3650 * DAY_MS
+        None, "As `x-expires`.", unit="milliseconds", minimum=1, maximum=3650 * DAY_MS, live=True
     )
-    max_length: OptionalWhole = setting(None, "As `x-max-length`.", minimum=0, maximum=10**15)
+    max_length: OptionalWhole = setting(None, "As `x-max-length`.", minimum=0, maximum=10**15, live=True)
     max_length_bytes: OptionalSize = setting(
-        None, "As `x-max-length-bytes`.", unit="bytes", minimum=0, maximum=1024 * 1024**4
+        None, "As `x-max-length-bytes`.", unit="bytes", minimum=0, maximum=1024 * 1024**4, live=True
     )
     overflow: PolicyOverflow = setting(
-        None, "As `x-overflow`: `drop-head`, `reject-publish` or `reject-publish-dlx`."
+        None, "As `x-overflow`: `drop-head`, `reject-publish` or `reject-publish-dlx`.", live=True
     )
-    dead_letter_exchange: OptionalText = setting(None, "As `x-dead-letter-exchange`.")
-    dead_letter_routing_key: OptionalText = setting(None, "As `x-dead-letter-routing-key`.")
-    max_age: OptionalText = setting(None, "As `x-max-age` of a stream: a number with Y, M, D, h, m or s.")
+    dead_letter_exchange: OptionalText = setting(None, "As `x-dead-letter-exchange`.", live=True)
+    dead_letter_routing_key: OptionalText = setting(None, "As `x-dead-letter-routing-key`.", live=True)
+    max_age: OptionalText = setting(
+        None, "As `x-max-age` of a stream: a number with Y, M, D, h, m or s.", live=True
+    )
     delivery_limit: OptionalWhole = setting(
-        None, "As `x-delivery-limit` of a quorum queue.", minimum=0, maximum=999_999
+        None, "As `x-delivery-limit` of a quorum queue.", minimum=0, maximum=999_999, live=True
     )
     alternate_exchange: OptionalText = setting(
         None,
         "Where an exchange sends what matches none of its bindings, as its argument `alternate-exchange`.",
+        live=True,
     )
 
 
@@ -125,5 +129,5 @@ class Amqp(Section):
     policies: dict[str, AmqpPolicy] = Field(
         default={},
         description="Settings for queues that AMQP clients declared, and for exchanges, by a pattern of their names. "
-        "They are in force when a name is declared and, for all that is there, from the next start.",
+        "They hold for what is there and for what will be declared; a change of them takes effect on SIGHUP.",
     )

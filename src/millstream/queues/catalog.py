@@ -23,6 +23,7 @@ from millstream.queues.definition import (
 from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.expiry import MILLISECONDS
 from millstream.queues.group import Group
+from millstream.queues.overflow import bound_again
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
 from millstream.queues.retention import retain
@@ -88,6 +89,8 @@ class Catalog:
                 return queue
             self._bind(queue.definition.bindings, definition.bindings, queue)
             queue.redefine(definition)
+            queue.touch()  # an end it has now is as far away as it says
+            bound_again(queue)
         self._save(queue)
         return queue
 

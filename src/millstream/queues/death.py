@@ -1,7 +1,8 @@
 """Dead letters that are published to an exchange, as AMQP 0.9.1 clients know them: the message with its deaths in `x-death`.
 
 `x-death` is a user property, a list in JSON with the newest death first; the same queue and reason are counted in one
-entry. `x-first-death-queue`, `-reason` and `-exchange` tell of the first and never change.
+entry, which tells where the message came from, and when, of the first time (as RabbitMQ). `x-first-death-queue`,
+`-reason` and `-exchange` tell of the first and never change.
 """
 
 from __future__ import annotations
@@ -156,7 +157,8 @@ def _with_death(properties: bytes, death: Death) -> bytes:
     for at, entry in enumerate(deaths):
         if entry.get("queue") == death["queue"] and entry.get("reason") == death["reason"]:
             count = entry.get("count")
-            death["count"] = count + 1 if isinstance(count, int) and 0 < count < 1 << 53 else 2
+            entry["count"] = count + 1 if isinstance(count, int) and 0 < count < 1 << 53 else 2
+            death = entry  # which tells of its first time
             del deaths[at]
             break
     deaths.insert(0, death)

@@ -7,7 +7,7 @@ consumers had what they can take.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -18,6 +18,9 @@ from millstream.queues.directions import read_directions
 
 if TYPE_CHECKING:
     from millstream.queues.queue import Queue
+
+SLICE: Final[i64] = 2048  # records that go before others have their turn
+LETTERS_SLICE: Final[i64] = 256  # where each of them becomes a dead letter, which takes longer
 
 
 def find_refusal(queue: Queue, message: Message) -> Reason:
@@ -58,7 +61,8 @@ def bound(queue: Queue, message: Message, is_dead_letter: bool) -> None:
 
 
 def bound_again(queue: Queue) -> None:
-    """Something came back: where only what waits counts, that may be more now than there is room for."""
+    """Something came back, or the bound is another: where only what waits counts, that may be more now than there is room
+    for."""
     definition = queue.definition
     if definition.bounds_ready and definition.overflow in ("drop_head", "dead_letter"):
         queue.is_to_bound = True
@@ -97,6 +101,20 @@ def make_room(queue: Queue, count: i64, size: i64) -> None:
         pass
 
 
+def bound_now(queue: Queue) -> None:
+    """What it has too much goes; where that is very much, the rest of it in the next turns."""
+    dropped: i64 = 0
+    most: i64 = LETTERS_SLICE if _buries(queue) else SLICE
+    while not has_room(queue, 0, 0):
+        if dropped == most:
+            queue.is_to_bound = True
+            queue.come_back()
+            return
+        if not drop_head(queue):
+            return
+        dropped += 1
+
+
 def drop_head(queue: Queue) -> bool:
     """Make room by policy: the oldest record that no consumer has goes; False when there is none."""
     offset: i64 = _find_waiting(queue)
@@ -104,8 +122,7 @@ def drop_head(queue: Queue) -> bool:
         offset += 1
     if offset >= queue.next:
         return False
-    definition = queue.definition
-    if definition.overflow == "dead_letter" or definition.dead_letter_exchange is not None:
+    if _buries(queue):
         pending = None if queue.is_stream else queue.find_pending(None, offset)
         if pending is not None:
             bury_alone(queue, "", pending, "overflow")
@@ -119,6 +136,12 @@ def drop_head(queue: Queue) -> bool:
             group.finish(offset, offset)
     queue.let_go()
     return True
+
+
+def _buries(queue: Queue) -> bool:
+    """Whether what has to go becomes a dead letter."""
+    definition = queue.definition
+    return definition.overflow == "dead_letter" or definition.dead_letter_exchange is not None
 
 
 def _find_waiting(queue: Queue) -> i64:

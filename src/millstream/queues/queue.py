@@ -23,7 +23,7 @@ from millstream.queues.expiry import MILLISECONDS, expire_head, expire_unwanted
 from millstream.queues.footprint import Footprint
 from millstream.queues.group import Group
 from millstream.queues.names import AMQP_GROUP, queue_prefix, split_queue_topic
-from millstream.queues.overflow import bound, find_refusal, make_room
+from millstream.queues.overflow import bound, bound_now, find_refusal
 from millstream.queues.pending import Pending
 from millstream.queues.queue_counters import QueueCounters
 from millstream.queues.specials import forget_below
@@ -271,7 +271,7 @@ class Queue(Outlet):
             expire_unwanted(self)
         if self.is_to_bound and not self.agenda.is_awake(self):
             self.is_to_bound = False
-            make_room(self, 0, 0)
+            bound_now(self)
 
     # ----------------------------------------------------------------- facts
 

@@ -11,7 +11,8 @@ from millstream.queues.consumer import Consumer
 
 @final
 class Turns:
-    """`consumers` stand in order of priority, then of joining."""
+    """`consumers` stand in order of priority. Equal ones stand in the order of their turns: who joins comes last, which is
+    before the one that is next. Where one gets everything nobody has a turn, so that this is the order of joining."""
 
     def __init__(self) -> None:
         self.consumers: list[Consumer] = []
@@ -24,7 +25,12 @@ class Turns:
         at: i64 = len(consumers)
         while at > 0 and consumers[at - 1].priority < consumer.priority:
             at -= 1
+        turn: i64 = self._turn
+        if 0 < turn < at and consumers[turn - 1].priority == consumer.priority:
+            at = turn
         consumers.insert(at, consumer)
+        if at <= turn:
+            self._turn = turn + 1  # the next one is the same as before
         self._has_priorities = consumers[0].priority != consumers[-1].priority
 
     def leave(self, consumer: Consumer) -> bool:
@@ -33,18 +39,23 @@ class Turns:
         consumers = self.consumers
         if consumer not in consumers:
             return False
-        consumers.remove(consumer)
+        at: i64 = consumers.index(consumer)
+        del consumers[at]
+        if at < self._turn:
+            self._turn -= 1
         self._has_priorities = len(consumers) > 0 and consumers[0].priority != consumers[-1].priority
         return True
 
     def clear(self) -> None:
         self.consumers.clear()
+        self._turn = 0
         self._active = None
         self._has_priorities = False
 
     def find(self, is_single: bool) -> Consumer | None:
         """Who gets the next record; `pass_on` when it got it. `is_single`: one of them gets everything."""
         if is_single:
+            self._turn = -1  # `pass_on` makes it the first
             active = self.find_active()
             return active if active is not None and active.has_credit() else None
         consumers = self.consumers

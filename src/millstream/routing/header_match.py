@@ -22,8 +22,12 @@ class HeaderPattern:
     def __init__(self, arguments: dict[str, object]) -> None:
         match = arguments.get(MATCH, "all")
         if match not in MATCHES:
-            shown = f'<<"{match}">>' if isinstance(match, str) else str(match)  # as RabbitMQ says it
-            text = f"Invalid x-match field value {shown}; expected all, any, all-with-x, or any-with-x"
+            if isinstance(match, str):  # as RabbitMQ says it
+                text = (
+                    f'Invalid x-match field value <<"{match}">>; expected all, any, all-with-x, or any-with-x'
+                )
+            else:
+                text = f"Invalid x-match field type {_type_word(match)}; expected longstr"
             raise Refused(Reason.PRECONDITION_FAILED, text)
         self.needs_all = match in ("all", "all-with-x")
         with_x = match in ("all-with-x", "any-with-x")
@@ -43,6 +47,17 @@ class HeaderPattern:
             if is_match != self.needs_all:
                 return is_match
         return self.needs_all
+
+
+def _type_word(value: object) -> str:
+    """RabbitMQ's word for a value that is no text."""
+    if value is None:
+        return "void (value undefined)"
+    if isinstance(value, bool):
+        return f"bool (value {'true' if value else 'false'})"
+    if isinstance(value, int):
+        return f"signedint (value {value})"
+    return f"double (value {value})" if isinstance(value, float) else "array"
 
 
 def encode_text(value: object) -> object:

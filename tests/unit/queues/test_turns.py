@@ -61,6 +61,53 @@ def test_when_only_one_priority_is_left_they_take_turns_again(world: QueueWorld,
     assert [len(consumer.got) for consumer in consumers] == [2, 2]
 
 
+def test_one_that_joins_waits_until_all_others_had_their_turn(world: QueueWorld, queue: Queue) -> None:
+    first, second = world.join(queue), world.join(queue)
+    world.fill(queue, 1)
+    third = world.join(queue)
+    world.fill(queue, 3, 1)
+    assert first.payloads() == [b"0", b"2"]
+    assert second.payloads() == [b"1"]
+    assert third.payloads() == [b"3"]
+
+
+def test_one_that_joins_a_single_one_does_not_go_before_it(world: QueueWorld, queue: Queue) -> None:
+    first = world.join(queue)
+    world.fill(queue, 1)
+    second = world.join(queue)
+    world.fill(queue, 2, 1)
+    assert (first.payloads(), second.payloads()) == ([b"0", b"1"], [b"2"])
+
+
+def test_one_that_joins_equals_of_a_priority_waits_for_its_turn(world: QueueWorld, queue: Queue) -> None:
+    world.join(queue)
+    first, second = world.join(queue, priority=3), world.join(queue, priority=3)
+    world.fill(queue, 1)
+    third = world.join(queue, priority=3)
+    world.fill(queue, 3, 1)
+    assert [consumer.payloads() for consumer in (first, second, third)] == [[b"0", b"2"], [b"1"], [b"3"]]
+
+
+def test_one_that_leaves_takes_nobody_s_turn(world: QueueWorld, queue: Queue) -> None:
+    first, second, third = world.join(queue), world.join(queue), world.join(queue)
+    world.fill(queue, 1)
+    first.settle(0)
+    world.leave(queue, first)
+    world.fill(queue, 2, 1)
+    assert (second.payloads(), third.payloads()) == ([b"1"], [b"2"])
+
+
+def test_who_takes_over_as_the_active_one_is_who_came_next(world: QueueWorld) -> None:
+    queue = world.declare(single_active=True)
+    first, second = world.join(queue), world.join(queue)
+    world.fill(queue, 1)
+    third = world.join(queue)
+    first.settle(0)
+    world.leave(queue, first)
+    world.fill(queue, 1, 1)
+    assert (second.payloads(), third.payloads()) == ([b"1"], [])
+
+
 def test_the_active_one_stays_when_a_higher_priority_joins(world: QueueWorld) -> None:
     queue = world.declare(single_active=True)
     first = world.join(queue)

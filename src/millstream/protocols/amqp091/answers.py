@@ -161,6 +161,9 @@ class Answers:
                 text = f"{name_of_method(entry.method)} cannot be given: nothing can be made durable now"
                 self._endpoint.refuse(channel, Refused(Reason.UNAVAILABLE, text), 0, 0)
 
+    def owes(self, channel: Channel) -> bool:
+        return channel.asking != 0 or any([entry.channel is channel for entry in self._waiting])
+
     def forget(self, channel: Channel) -> None:
         self._confirming.pop(channel, None)
 

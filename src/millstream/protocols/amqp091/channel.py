@@ -22,6 +22,7 @@ from millstream.protocols.amqp091.consuming import AmqpConsumer, Getter
 from millstream.protocols.amqp091.declaring import find_queue, make_topic_queue
 from millstream.protocols.amqp091.native import Native, NativeCache
 from millstream.protocols.amqp091.publishing import Publisher
+from millstream.protocols.amqp091.queue_arguments import QUORUM, read_priority
 from millstream.protocols.amqp091.reply_to import REPLY_TO
 from millstream.protocols.amqp091.transaction import Transaction
 from millstream.protocols.amqp091.wire import codes
@@ -40,6 +41,7 @@ from millstream.protocols.amqp091.wire.methods import (
     TxCommit,
 )
 from millstream.protocols.amqp091.wire.violation import Violation
+from millstream.queues.definition import EPHEMERAL, Definition
 from millstream.queues.group import Group
 from millstream.queues.names import AMQP_GROUP, split_queue_topic
 from millstream.queues.pending import Pending
@@ -162,7 +164,7 @@ class Channel:
 
     def _tags_to(self, tag: int, without: dict[int, None]) -> list[int]:
         """All up to a tag, or simply all for tag 0. The tag itself must be known [AMQP091 basic.ack]."""
-        if tag and tag not in self.unsettled:
+        if tag and (tag not in self.unsettled or tag in without):
             raise self._unknown(tag)
         if self._settled > SETTLED_MAX and self._settled > len(self.unsettled):
             self._settled = 0
@@ -243,6 +245,8 @@ class Channel:
 
     def consume(self, method: BasicConsume) -> None:
         endpoint = self.endpoint
+        if not method.queue and not self.last_queue:
+            raise Refused(Reason.NOT_FOUND, "no previously declared queue")
         tag = method.consumer_tag or f"amq.ctag-{endpoint.context.entropy.make_name()}".encode()
         if tag in self.consumers or (tag == self.reply_tag and self.reply_token):
             shown = tag.decode(errors="replace")
@@ -250,24 +254,21 @@ class Channel:
             raise Violation(codes.NOT_ALLOWED, text, method.class_id, method.method_id, True)
         if sum([len(channel.consumers) for channel in endpoint.channels.values()]) >= CONSUMERS_MAX:
             raise Refused(Reason.PRECONDITION_FAILED, f"a connection has at most {CONSUMERS_MAX} consumers")
-        priority = method.arguments.get(b"x-priority", 0)
-        if not isinstance(priority, int):
-            raise Refused(Reason.PRECONDITION_FAILED, "x-priority must be a whole number")
         if method.queue == REPLY_TO:
             self._consume_replies(method, tag)
             return
         queue, filter = self._find_source(method)
+        place = f"queue '{queue.name}' in vhost '{endpoint.virtual_host}'"
+        priority = read_priority(method.arguments, queue.definition, place)
         group, owns_group = self._find_group(queue, filter, tag, method)
-        if group.is_exclusive or (method.exclusive and group.consumers):
-            shown = queue.name
-            text = f"queue '{shown}' in vhost '{endpoint.virtual_host}' in exclusive use"
-            raise Refused(Reason.NOT_AUTHORIZED, text)
+        if group.is_exclusive or (method.exclusive and (group.consumers or queue.definition.single_active)):
+            raise Refused(Reason.NOT_AUTHORIZED, f"{place} in exclusive use")
         consumer = AmqpConsumer(
             self,
             group,
             tag,
             method.no_ack and not queue.is_stream,
-            max(-(2**31), min(2**31, priority)),
+            priority,
             owns_group,
         )
         self.consumers[tag] = consumer
@@ -288,10 +289,10 @@ class Channel:
                 raise Refused(Reason.PRECONDITION_FAILED, fault)
             return find_queue(self.endpoint, name.encode()), b"" if filter == b"#" else filter
         name_bytes = method.queue or self.last_queue
-        if not name_bytes:
-            raise Refused(Reason.NOT_FOUND, "no previously declared queue")
         known = self.account.queues.catalog.find(name_bytes.decode(errors="replace"))
         if known is None and (b"*" in name_bytes or b"#" in name_bytes):
+            # before anything is made
+            read_priority(method.arguments, Definition(EPHEMERAL), "a subscription")
             return make_topic_queue(self.endpoint, name_bytes), b""
         return find_queue(self.endpoint, name_bytes), b""
 
@@ -311,7 +312,7 @@ class Channel:
             text = f"consumer prefetch count is not set for 'queue '{queue.name}' in vhost '{self.endpoint.virtual_host}''"
             raise Refused(Reason.PRECONDITION_FAILED, text)
         if method.no_ack:
-            text = f"consumer for stream queue '{queue.name}' must settle: no-ack is not supported"
+            text = self._say_stream("automatic acknowledgement", queue)
             raise Violation(codes.NOT_IMPLEMENTED, text, method.class_id, method.method_id, True)
         name = f"{self.endpoint.connection_id}.{self.number}.{tag.decode(errors='replace')}".replace(
             "@", "%40"
@@ -326,6 +327,10 @@ class Channel:
         if is_new:
             group.seek(start)
         return group, named is None
+
+    def _say_stream(self, what: str, queue: Queue) -> str:
+        host = self.endpoint.virtual_host
+        return f"{what} not supported by stream queues queue '{queue.name}' in vhost '{host}'"
 
     def cancel(self, method: BasicCancel) -> None:
         tag = method.consumer_tag
@@ -347,8 +352,14 @@ class Channel:
     def get(self, method: BasicGet) -> None:
         queue = find_queue(self.endpoint, method.queue or self.last_queue)
         if queue.is_stream:
-            text = "basic.get is not supported by stream queues"
+            text = self._say_stream("basic.get", queue)
             raise Violation(codes.NOT_IMPLEMENTED, text, method.class_id, method.method_id, True)
+        if queue.definition.single_active and queue.definition.arguments.get("x-queue-type") == QUORUM:
+            text = (
+                f"cannot obtain access to locked queue '{queue.name}' in vhost '{self.endpoint.virtual_host}'. "
+                "basic.get operations are not supported by quorum queues with single active consumer"
+            )
+            raise Refused(Reason.LOCKED, text)
         queue.touch()
         group = queue.get_group(AMQP_GROUP, b"")
         self.asking += 1
@@ -457,7 +468,7 @@ def _to_start(value: object) -> bytes:
             Reason.PRECONDITION_FAILED, "x-stream-offset must be an offset, a time, first, last or next"
         )
     if isinstance(value, int):
-        return str(value).encode()
+        return str(max(0, value)).encode()
     if isinstance(value, bytes):
         return value
     raise Refused(

@@ -31,11 +31,12 @@ STREAM_OFFSET: Final = b"\x0fx-stream-offset" + b"l"
 
 
 def describe(native: Native, pending: Pending, group: Group, counts_deliveries: bool) -> bytes:
-    """The properties as this queue's consumers see them: streams tell the offset, quorum queues how often it was tried."""
+    """The properties as this queue's consumers see them: streams tell the offset, quorum queues how often it was tried
+    before: basic.deliver when it was, basic.get always (as RabbitMQ)."""
     properties = native.properties
     if group.queue.is_stream:
         return with_headers(properties, STREAM_OFFSET + int(pending.offset).to_bytes(8, "big"))
-    if counts_deliveries and pending.attempts > 1:
+    if counts_deliveries:
         return with_headers(properties, DELIVERY_COUNT + int(pending.attempts - 1).to_bytes(8, "big"))
     return properties
 
@@ -94,7 +95,7 @@ class AmqpConsumer(Consumer):
         native = channel.read_native(message)
         properties = native.properties
         if self._is_described:
-            properties = describe(native, pending, self.group, True)
+            properties = describe(native, pending, self.group, pending.attempts > 1)
         channel.endpoint.machine.deliver(
             channel.number,
             self.tag,

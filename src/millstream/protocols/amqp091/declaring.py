@@ -58,9 +58,8 @@ OWNED_MIN: Final = 16  # exclusive queues of a connection before it is looked wh
 
 def find_queue(endpoint: AmqpEndpoint, name: bytes) -> Queue:
     """The queue of that name, for somebody who may use it."""
+    _check_named(name)
     text = read_name(name)
-    if not text:
-        raise Refused(Reason.NOT_FOUND, "no previously declared queue")
     rights.check_queue(endpoint, text)  # whether there is one is nobody's business who may not use it
     queue = _account_of(endpoint).queues.catalog.find(text)
     if queue is None:
@@ -179,12 +178,13 @@ def delete_queue(endpoint: AmqpEndpoint, method: QueueDelete) -> int:
 def purge_queue(endpoint: AmqpEndpoint, method: QueuePurge) -> int:
     queue = find_queue(endpoint, method.queue)
     if queue.is_stream:
-        text = "queue.purge is not supported by stream queues"
+        text = f"queue.purge not supported by stream queues {_queue_place(endpoint, queue.name)}"
         raise Violation(codes.NOT_IMPLEMENTED, text, method.class_id, method.method_id, True)
     return int(queue.purge())
 
 
 def bind_queue(endpoint: AmqpEndpoint, method: QueueBind) -> None:
+    _check_named(method.queue)
     source = _read_exchange(method.exchange)
     exchanges = _account_of(endpoint).exchanges
     kind = exchanges.get(source).kind
@@ -195,13 +195,16 @@ def bind_queue(endpoint: AmqpEndpoint, method: QueueBind) -> None:
 
 def unbind_queue(endpoint: AmqpEndpoint, method: QueueUnbind) -> None:
     """What is not there is unbound already."""
+    _check_named(method.queue)
     source = _read_exchange(method.exchange)
     name = read_name(method.queue)
     account = _account_of(endpoint)
-    if account.exchanges.find(source) is None or (name and account.queues.catalog.find(name) is None):
+    rights.check_queue(endpoint, name)
+    arguments = plain_arguments(method.arguments)
+    known = account.queues.catalog.find(name)
+    if known is None or not account.exchanges.is_bound(known, source, method.routing_key, arguments):
         return
     queue = find_queue(endpoint, method.queue)
-    arguments = plain_arguments(method.arguments)
     account.exchanges.unbind_queue(queue, source, method.routing_key, arguments)
 
 
@@ -209,12 +212,12 @@ def unbind_queue(endpoint: AmqpEndpoint, method: QueueUnbind) -> None:
 
 
 def declare_exchange(endpoint: AmqpEndpoint, method: ExchangeDeclare) -> None:
-    name = _read_exchange(method.exchange)
     exchanges = _account_of(endpoint).exchanges
     kind = method.type.decode(errors="replace")
     if not method.passive and kind not in KINDS:
         text = f"unknown exchange type '{kind}'"
         raise Violation(codes.COMMAND_INVALID, text, method.class_id, method.method_id, True)
+    name = _read_exchange(method.exchange)
     if not name.startswith(RESERVED):  # those of the broker are no secret, and none can be added to them
         rights.check_exchange(endpoint, name)
     if method.passive:
@@ -285,6 +288,12 @@ def read_name(name: bytes) -> str:
     text = name.decode(errors="replace").replace("\r", "").replace("\n", "")
     place = split_queue_topic(text.encode())
     return place[0] if place is not None and not place[1] else text
+
+
+def _check_named(name: bytes) -> None:
+    """An empty name stands for the last one that the channel declared; here it is known that there is none."""
+    if not read_name(name):
+        raise Refused(Reason.NOT_FOUND, "no previously declared queue")
 
 
 def _read_exchange(name: bytes) -> str:

@@ -41,6 +41,7 @@ from millstream.protocols.amqp091.wire.methods import (
     BasicPublish,
     ConnectionUpdateSecret,
     Method,
+    TxCommit,
 )
 from millstream.protocols.amqp091.wire.violation import Violation
 from millstream.protocols.endpoint import Endpoint, Link
@@ -86,8 +87,10 @@ class AmqpEndpoint(Endpoint):
         self._is_held = False  # until an outlet it publishes to has room
         self._is_stuffed = False  # until it reads what it asked for
         limits = context.limits
-        has_rate = limits.message_rate > 0
-        self._bucket = Bucket(limits.message_rate, limits.message_burst) if has_rate else None
+        self.subscribed: i64 = 0  # what it made and joined since its rate was looked at
+        self._has_rate = limits.message_rate > 0 or limits.subscribe_rate > 0
+        self._bucket = Bucket(limits.message_rate, limits.message_burst)
+        self._subscribe_bucket = Bucket(limits.subscribe_rate, limits.subscribe_burst)
         self._paid_ns: i64 = 0  # until then its rate keeps it from being read
         # no delivery brings so much about: only answers that nobody reads
         self._stuffed_bytes: i64 = limits.unsent_bytes_max + 2 * limits.amqp_body_size_max
@@ -108,9 +111,8 @@ class AmqpEndpoint(Endpoint):
         pressure.source = self
         self.handle(self.machine.receive_data(data, now_ns))
         pressure.source = None
-        bucket = self._bucket
-        if bucket is not None and account is not None:
-            self._slow_down(bucket, account.counters.messages_received - before, now_ns)
+        if self._has_rate and account is not None:
+            self._slow_down(account, account.counters.messages_received - before, now_ns)
         if not self.answers.ask() and account is not None:
             self._hold_back()
         if pressure.held is not None:
@@ -119,10 +121,15 @@ class AmqpEndpoint(Endpoint):
                 self._is_held = True
                 self.link.pause_reading()
 
-    def _slow_down(self, bucket: Bucket, count: i64, now_ns: i64) -> None:
-        """It has published so many: as with other protocols it is not read until its rate allows for them."""
-        debt_ns = bucket.charge(int(count), int(now_ns))
+    def _slow_down(self, account: Account, published: i64, now_ns: i64) -> None:
+        """It has published, made and joined so much: as with other protocols it is not read until its rates allow for it."""
+        debt_ns = max(
+            self._bucket.charge(int(published), int(now_ns)),
+            self._subscribe_bucket.charge(int(self.subscribed), int(now_ns)),
+        )
+        self.subscribed = 0
         if debt_ns:
+            account.counters.rate_pauses += 1
             self._paid_ns = now_ns + debt_ns
             self.link.pause_for(debt_ns)
 
@@ -233,15 +240,15 @@ class AmqpEndpoint(Endpoint):
                     return
             elif isinstance(event, AckReceived):
                 channel = self.channels.get(int(event.channel))
-                if channel is not None:
-                    self._on_ack(channel, event)
+                if channel is not None and not self._on_ack(channel, event):
+                    self._stall(events[at:])
+                    return
             elif isinstance(event, MethodReceived):
                 channel = self.channels.get(int(event.channel))
                 if channel is not None:
-                    if channel.must_wait(event.method):
+                    if channel.must_wait(event.method) or not self._on_method(channel, event.method):
                         self._stall(events[at:])
                         return
-                    self._on_method(channel, event.method)
                 elif isinstance(event.method, ConnectionUpdateSecret):
                     self._handshake.on_update_secret(event.method, self.context.broker.clock.now_ns)
             elif isinstance(event, ChannelClosed) and self._is_awaited(event):
@@ -272,6 +279,8 @@ class AmqpEndpoint(Endpoint):
             self._stalled = []
             self.handle(events)
             self.answers.ask()
+            if self.subscribed and self._has_rate and self.account is not None:
+                self._slow_down(self.account, 0, self.context.broker.clock.now_ns)
 
     def _forget_stalled(self) -> None:
         """The client is gone, or has to go: what it said is not carried out any more, and what it ended is over."""
@@ -286,24 +295,38 @@ class AmqpEndpoint(Endpoint):
         try:
             return channel.publisher.on_publish(event)
         except Refused as refused:
-            self.refuse(channel, refused, BasicPublish.class_id, BasicPublish.method_id)
+            return self._refuse_in_turn(channel, refused, BasicPublish.class_id, BasicPublish.method_id)
         except Violation as violation:
             self._on_violation(channel, violation)
         return True
 
-    def _on_ack(self, channel: Channel, event: AckReceived) -> None:
+    def _on_ack(self, channel: Channel, event: AckReceived) -> bool:
         try:
             channel.settle(int(event.delivery_tag), event.multiple, ACCEPTED)
         except Refused as refused:
-            self.refuse(channel, refused, BasicAck.class_id, BasicAck.method_id)
+            return self._refuse_in_turn(channel, refused, BasicAck.class_id, BasicAck.method_id)
+        return True
 
-    def _on_method(self, channel: Channel, method: Method) -> None:
+    def _on_method(self, channel: Channel, method: Method) -> bool:
         try:
             on_method(self, channel, method)
         except Refused as refused:
-            self.refuse(channel, refused, method.class_id, method.method_id)
+            if isinstance(method, TxCommit):  # which is over: it cannot be refused once more
+                self.refuse(channel, refused, method.class_id, method.method_id)
+                return True
+            return self._refuse_in_turn(channel, refused, method.class_id, method.method_id)
         except Violation as violation:
             self._on_violation(channel, violation)
+        return True
+
+    def _refuse_in_turn(self, channel: Channel, refused: Refused, class_id: i64, method_id: i64) -> bool:
+        """Behind the answers to what came before. False while some of them wait for the store: what was refused has
+        changed nothing, and is tried and refused again behind them."""
+        self.answers.ask()
+        if self.answers.owes(channel) and self.machine.is_open:
+            return False
+        self.refuse(channel, refused, class_id, method_id)
+        return True
 
     def _on_control(self, event: Event) -> None:
         now_ns = self.context.broker.clock.now_ns

@@ -13,6 +13,7 @@ from millstream.model.message import Message
 from millstream.protocols.amqp091.canonical import EXPIRATION, HEADERS, REPLY_TO, USER_ID, flags_of, make_view
 from millstream.protocols.amqp091.native import Native
 from millstream.protocols.amqp091.plain import plain_arguments as plain_arguments
+from millstream.protocols.amqp091.plain import type_name
 from millstream.protocols.amqp091.wire import codes as code
 from millstream.protocols.amqp091.wire.field_table import decode_table
 from millstream.protocols.amqp091.wire.properties import (
@@ -154,13 +155,35 @@ def expiry_of(properties: bytes, now_ns: i64) -> i64:
     if flags_of(properties) & EXPIRATION == 0:
         return 0
     text = expiration_of(properties)
-    milliseconds = int(text) if text.isdigit() and len(text) <= 12 else -1
-    if milliseconds < 0 or milliseconds > EXPIRATION_MS_MAX:
-        shown = text.decode(errors="replace")
-        raise Refused(Reason.PRECONDITION_FAILED, f"invalid expiration '{shown}'")
+    milliseconds = int(text) if text.isdigit() and len(text) <= 12 else _read_milliseconds(text)
+    if milliseconds > EXPIRATION_MS_MAX:
+        raise _refuse_expiration(text, f"{{value_too_large,{milliseconds}}}")
     if milliseconds == 0:
         return now_ns + 1  # still good for a consumer that waits for it now
     return now_ns + milliseconds * MILLISECOND
+
+
+def _read_milliseconds(text: bytes) -> int:
+    """A number with a sign or with many zeros, which RabbitMQ takes; what is none is refused in its words."""
+    start = 1 if text[:1] in (b"+", b"-") else 0
+    end = start
+    while end < len(text) and 48 <= text[end] <= 57:
+        end += 1
+    if end == start:
+        raise _refuse_expiration(text, "no_integer")
+    if end < len(text):
+        rest = text[end:].decode(errors="replace")
+        rest = rest.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        raise _refuse_expiration(text, f'{{leftover_string,"{rest}"}}')
+    milliseconds = int(text)
+    if milliseconds < 0:
+        raise _refuse_expiration(text, f"{{value_negative,{milliseconds}}}")
+    return milliseconds
+
+
+def _refuse_expiration(text: bytes, why: str) -> Refused:
+    shown = text.decode(errors="replace")
+    return Refused(Reason.PRECONDITION_FAILED, f"invalid expiration '{shown}': {why}")
 
 
 def without_blind_copies(properties: bytes) -> bytes:
@@ -184,7 +207,8 @@ def extra_keys(properties: bytes) -> list[bytes]:
             continue
         value = table[name]
         if not isinstance(value, list):
-            text = f"invalid message: the header {name.decode()} must be an array of routing keys"
+            kind = type_name(value)
+            text = f'invalid message: {{unacceptable_type_in_header,"{name.decode()}",{kind}}}'
             raise Refused(Reason.PRECONDITION_FAILED, text)
         for key in value:
             if isinstance(key, bytes):

@@ -69,6 +69,7 @@ def on_method(endpoint: AmqpEndpoint, channel: Channel, method: Method) -> None:
     elif isinstance(method, BasicGet):
         channel.get(method)
     elif isinstance(method, BasicConsume):
+        endpoint.subscribed += 1
         channel.consume(method)
     elif isinstance(method, BasicCancel):
         channel.cancel(method)
@@ -85,7 +86,7 @@ def on_method(endpoint: AmqpEndpoint, channel: Channel, method: Method) -> None:
 
 def _recover(endpoint: AmqpEndpoint, channel: Channel, method: BasicRecover | BasicRecoverAsync) -> None:
     if not method.requeue:
-        text = "basic.recover with requeue=false"
+        text = "requeue=false"
         raise Violation(codes.NOT_IMPLEMENTED, text, method.class_id, method.method_id, True)
     if isinstance(method, BasicRecover):
         endpoint.machine.send(channel.number, BasicRecoverOk())
@@ -123,10 +124,12 @@ def _on_declaration(endpoint: AmqpEndpoint, channel: Channel, method: Method) ->
         channel.check_reply_address(method.queue)
         answer = None if method.no_wait else QueueDeclareOk(method.queue, 0, 1)
     elif isinstance(method, QueueDeclare):
+        endpoint.subscribed += 0 if method.passive else 1
         name, ready, consumers = declaring.declare_queue(endpoint, method)
         channel.last_queue = name
         answer = None if method.no_wait else QueueDeclareOk(name, ready, consumers)
     elif isinstance(method, QueueBind):
+        endpoint.subscribed += 1
         if not method.routing_key and not method.queue:
             method.routing_key = channel.last_queue  # [AMQP091 queue.bind]
         method.queue = method.queue or channel.last_queue
@@ -159,6 +162,7 @@ def _on_exchange(endpoint: AmqpEndpoint, channel: Channel, method: Method, befor
     answer: Method | None = None
     name = b""
     if isinstance(method, ExchangeDeclare):
+        endpoint.subscribed += 0 if method.passive else 1
         name = method.exchange
         declaring.declare_exchange(endpoint, method)
         answer = None if method.no_wait else ExchangeDeclareOk()
@@ -167,6 +171,7 @@ def _on_exchange(endpoint: AmqpEndpoint, channel: Channel, method: Method, befor
         declaring.delete_exchange(endpoint, method)
         answer = None if method.no_wait else ExchangeDeleteOk()
     elif isinstance(method, ExchangeBind):
+        endpoint.subscribed += 1
         name = method.destination
         declaring.bind_exchange(endpoint, method)
         answer = None if method.no_wait else ExchangeBindOk()

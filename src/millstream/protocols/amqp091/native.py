@@ -41,7 +41,13 @@ from millstream.protocols.amqp091.canonical import (
     USER_PROPERTY,
 )
 from millstream.protocols.amqp091.plain import text_of_value
-from millstream.protocols.amqp091.wire.field_table import ByteArray, FieldTable, Timestamp, encode_entries
+from millstream.protocols.amqp091.wire.field_table import (
+    ByteArray,
+    FieldTable,
+    Long,
+    Timestamp,
+    encode_entries,
+)
 from millstream.protocols.amqp091.wire.properties import (
     BasicProperties,
     decode_properties,
@@ -213,7 +219,7 @@ def _death_of(entry: dict[str, object]) -> FieldTable | None:
         if isinstance(value, str):
             death[key] = value.encode(errors="replace")
         elif isinstance(value, int) and 0 <= value <= (TIMESTAMP_MAX if name == "time" else COUNT_MAX):
-            death[key] = Timestamp(value) if name == "time" else value
+            death[key] = Timestamp(value) if name == "time" else Long(value)
         elif isinstance(value, list):
             death[key] = [str(item).encode(errors="replace") for item in value]
         else:

@@ -92,3 +92,26 @@ def name_of(name: bytes) -> bytes:
     if is_text(name):
         return name
     return name.replace(b"\x00", b"\\x00").decode(errors="backslashreplace").encode()
+
+
+def type_name(value: object) -> str:
+    """RabbitMQ's word for the type of a value in a field table."""
+    if value is None:
+        return "void"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint" if -(2**31) <= value < 2**31 else "long"
+    if isinstance(value, float):
+        return "double"
+    if isinstance(value, list):
+        return "array"
+    if isinstance(value, dict):
+        return "table"
+    if isinstance(value, Timestamp):
+        return "timestamp"
+    if isinstance(value, Decimal091):
+        return "decimal"
+    if isinstance(value, ByteArray):
+        return "binary"
+    return "longstr"

@@ -11,6 +11,7 @@ Invariants
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Final, final
 
 from millstream.broker.account import Account
@@ -57,6 +58,10 @@ class Policy:
 
     def fits(self, target: str, name: str) -> bool:
         return self.target in (target, "all") and self._pattern.search(name) is not None
+
+    def says_the_same(self, other: Policy) -> bool:
+        """About the queues it fits; it may fit others than before."""
+        return self.name == other.name and self.arguments == other.arguments
 
 
 def find_pattern_fault(pattern: str) -> str | None:
@@ -116,20 +121,34 @@ class Policies:
         policy = self.find(EXCHANGES, name)
         return None if policy is None else policy.alternate
 
+    def replace(self, others: Policies) -> Policies:
+        """Hold those from now on; gives what it held."""
+        before = Policies(self._policies)
+        self._policies = others._policies
+        return before
+
+    def agrees(self, other: Policies, name: str) -> bool:
+        """Whether both say the same about a queue."""
+        mine, its = self.find(QUEUES, name), other.find(QUEUES, name)
+        if mine is None or its is None:
+            return mine is its
+        return mine.says_the_same(its)
+
     def apply_to_all(self, account: Account, kept: list[str]) -> None:
         """At start: what clients declared before these policies. `kept` are queues that are configured one by one."""
-        catalog = account.queues.catalog
-        for queue in list(catalog.queues.values()):
-            if queue.name in kept or not is_of_amqp(queue):
-                continue
-            definition = make_definition(queue.definition.to_fields())
-            self.shape(queue.name, definition)
-            try:
-                catalog.declare(queue.name, definition)
-            except Refused:
-                continue  # it stays what it was
+        for queue in list(account.queues.catalog.queues.values()):
+            if queue.name not in kept:
+                self.apply_to_queue(queue)
         for exchange in account.exchanges.all():
             account.exchanges.set_alternate(exchange, self.find_alternate(exchange.name))
+
+    def apply_to_queue(self, queue: Queue) -> None:
+        if not is_of_amqp(queue):
+            return
+        definition = make_definition(queue.definition.to_fields())
+        self.shape(queue.name, definition)
+        with suppress(Refused):  # it stays what it was
+            queue.catalog.declare(queue.name, definition)
 
 
 def is_of_amqp(queue: Queue) -> bool:

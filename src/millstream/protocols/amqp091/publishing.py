@@ -15,6 +15,7 @@ from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
 from millstream.model.outlet import Target
 from millstream.model.routing_key import topic_of_name, topic_of_publish
+from millstream.protocols.amqp091.canonical import DELIVERY_MODE, flags_of
 from millstream.protocols.amqp091.machine.events import PublishReceived
 from millstream.protocols.amqp091.mapping import (
     PropertyCache,
@@ -42,6 +43,7 @@ NO_MATCHING_SUBSCRIBERS: Final = Reason.NO_MATCHING_SUBSCRIBERS
 ROUTES_MAX: Final = 4096  # that a connection remembers
 TARGETS_MAX: Final = 256  # of such a route; those of others it asks for again
 NO_ROUTE_TEXT: Final = b"NO_ROUTE"
+TRANSIENT: Final[i64] = 1
 PERSISTENT: Final[i64] = 2
 
 
@@ -62,7 +64,11 @@ class Facts:
 
     def __init__(self, properties: bytes, user_name: bytes) -> None:
         self.properties = properties
-        self.guarantee: i64 = 1 if delivery_mode_of(properties) == PERSISTENT else 0
+        mode: i64 = delivery_mode_of(properties)
+        if mode != PERSISTENT and mode != TRANSIENT and flags_of(properties) & DELIVERY_MODE:
+            text = f"invalid message: {{delivery_mode_unknown,{int(mode)}}}"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
+        self.guarantee: i64 = 1 if mode == PERSISTENT else 0
         self.lifetime_ns: i64 = expiry_of(properties, 0)  # 0: it does not expire
         self.keys = extra_keys(properties)
         self.has_reply_to = REPLY_TO in properties

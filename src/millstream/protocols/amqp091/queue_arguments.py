@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.model.errors import Reason, Refused
-from millstream.protocols.amqp091.plain import plain_arguments, plain_value
-from millstream.protocols.amqp091.wire.field_table import ByteArray, Decimal091, FieldTable, Timestamp
+from millstream.protocols.amqp091.plain import plain_arguments, plain_value, type_name
+from millstream.protocols.amqp091.wire.field_table import FieldTable
 from millstream.queues.definition import EPHEMERAL, STREAM, WORK, Definition
 
 CLASSIC: Final = "classic"
@@ -34,39 +34,56 @@ OVERFLOWS: Final[dict[str, str]] = {
     "reject-publish-dlx": "reject_dead_letter",
 }
 
-_SHARED: Final = (
-    "x-expires",
-    "x-message-ttl",
-    "x-dead-letter-exchange",
-    "x-dead-letter-routing-key",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-overflow",
-    "x-single-active-consumer",
-    "x-queue-type",
-)
+# what must be the same when a queue is declared again, in the order in which RabbitMQ looks at it; whatever else stands
+# there may change
 _KNOWN: Final[dict[str, tuple[str, ...]]] = {
-    CLASSIC: (*_SHARED, "x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"),
+    CLASSIC: (
+        "x-expires",
+        "x-message-ttl",
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
+        "x-max-length",
+        "x-max-length-bytes",
+        "x-max-priority",
+        "x-overflow",
+        "x-queue-mode",
+        "x-queue-version",
+        "x-single-active-consumer",
+        "x-queue-type",
+        "x-queue-master-locator",
+    ),
     QUORUM: (
-        *_SHARED,
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
         "x-dead-letter-strategy",
+        "x-expires",
+        "x-max-length",
+        "x-max-length-bytes",
         "x-max-in-memory-length",
         "x-max-in-memory-bytes",
+        "x-overflow",
+        "x-single-active-consumer",
+        "x-queue-type",
         "x-quorum-initial-group-size",
         "x-delivery-limit",
+        "x-message-ttl",
         "x-queue-leader-locator",
     ),
     STREAM: (
-        "x-queue-type",
         "x-max-length-bytes",
+        "x-queue-type",
         "x-max-age",
         "x-stream-max-segment-size-bytes",
         "x-initial-cluster-size",
         "x-queue-leader-locator",
     ),
 }
-# what must be the same when a queue is declared again; whatever else stands there may change
-COMPARED: Final = tuple(dict.fromkeys([name for names in _KNOWN.values() for name in names]))
+_OF_CONSUMERS: Final[dict[bytes, tuple[str, ...]]] = {
+    b"x-priority": (CLASSIC, QUORUM),
+    b"x-cancel-on-ha-failover": (CLASSIC,),
+    b"x-stream-offset": (STREAM,),
+}
+_KNOWN_TO_ANY: Final = frozenset([name for names in _KNOWN.values() for name in names])
 
 # whole numbers, with the largest; what follows a 0 where it is refused
 _NUMBERS: Final[dict[str, int]] = {
@@ -116,12 +133,11 @@ def check_arguments(arguments: FieldTable, place: str) -> None:
         name = key.decode(errors="replace")
         if name == "x-dead-letter-exchange" and name in taken and not isinstance(value, bytes):
             raise _refuse(f"invalid type '{type_name(value)}' for arg '{name}' in {place}")
-        if name in COMPARED and name not in taken:
+        if name in _KNOWN_TO_ANY and name not in taken:
             raise _refuse(f"invalid arg '{name}' for {place} of queue type rabbit_{type_of(arguments)}_queue")
-    for key, value in arguments.items():
-        name = key.decode(errors="replace")
-        if name in taken:
-            _check(arguments, name, value, place)
+    for name in taken:
+        if name.encode() in arguments:
+            _check(arguments, name, arguments[name.encode()], place)
 
 
 def check_properties(
@@ -131,12 +147,12 @@ def check_properties(
     if type_of(arguments) == CLASSIC:
         return
     fault = ""
-    if exclusive:
+    if auto_delete:
+        fault = "auto-delete"
+    elif exclusive:
         fault = "exclusive-owner"
     elif not durable:
         fault = "non-durable"
-    elif auto_delete:
-        fault = "auto-delete"
     if fault:
         raise _refuse(f"invalid property '{fault}' for {place}")
 
@@ -186,6 +202,23 @@ def _find_number_fault(name: str, value: object) -> str:
     if name == "x-queue-version" and value not in (1, 2):
         return f"\"unsupported queue version '{value}'\""
     return ""
+
+
+def read_priority(arguments: FieldTable, definition: Definition, place: str) -> int:
+    """Of a consumer, whose arguments are checked: those that RabbitMQ knows are for some types of queues only."""
+    kind = _type_word(definition)
+    for name, kinds in _OF_CONSUMERS.items():
+        if name in arguments and kind not in kinds:
+            shown = name.decode()
+            raise _refuse(f"invalid arg '{shown}' for {place} of queue type rabbit_{kind}_queue")
+    cancels = arguments.get(b"x-cancel-on-ha-failover", False)
+    if not isinstance(cancels, bool):
+        fault = f"{{unacceptable_type,{type_name(cancels)}}}"
+        raise _refuse(f"invalid arg 'x-cancel-on-ha-failover' for {place}: {fault}")
+    value = arguments.get(b"x-priority", 0)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _refuse(f"invalid arg 'x-priority' for {place}: \"expected integer, got {type_name(value)}\"")
+    return max(-(2**31), min(2**31, value))
 
 
 def _is_whole(value: object) -> bool:
@@ -249,9 +282,13 @@ def apply(definition: Definition, arguments: dict[str, object]) -> None:
 
 def keep_known(definition: Definition, arguments: dict[str, object]) -> dict[str, object]:
     """Those of the arguments that a queue of this type takes."""
-    kind = STREAM if definition.kind == STREAM else str(definition.arguments.get("x-queue-type", CLASSIC))
-    known = _KNOWN.get(kind, _SHARED)
+    known = _KNOWN[_type_word(definition)]
     return {name: value for name, value in arguments.items() if name in known}
+
+
+def _type_word(definition: Definition) -> str:
+    kind = STREAM if definition.kind == STREAM else str(definition.arguments.get("x-queue-type", CLASSIC))
+    return kind if kind in _KNOWN else CLASSIC
 
 
 def _number(value: object) -> int:
@@ -273,16 +310,16 @@ def _text(value: object) -> str | None:
 def check_equivalent(definition: Definition, arguments: FieldTable, place: str) -> None:
     """Whether a queue that is there was declared with the same arguments."""
     current = dict(definition.arguments)
-    if "x-queue-type" not in current:
-        current["x-queue-type"] = STREAM if definition.kind == STREAM else CLASSIC
-    for name in COMPARED:
+    if definition.kind == STREAM:  # also one that another protocol made
+        current["x-queue-type"] = STREAM
+    for name in _KNOWN[_type_word(definition)]:
         key = name.encode()
         has_new, has_old = key in arguments, name in current
         new = plain_value(arguments[key]) if has_new else None
         old = current[name] if has_old else None
-        if name == "x-queue-type" and not has_new and old == CLASSIC:
+        if name == "x-queue-type" and (new or CLASSIC) == (old or CLASSIC):
             continue
-        if has_new == has_old and isinstance(new, bool) == isinstance(old, bool) and new == old:
+        if has_new == has_old and type(new) is type(old) and new == old:
             continue
         if has_new and has_old:
             received, present = f"'{show(new)}'", f"'{show(old)}'"
@@ -309,29 +346,6 @@ def show(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
-
-
-def type_name(value: object) -> str:
-    """RabbitMQ's word for the type of a value in a field table."""
-    if value is None:
-        return "void"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "signedint" if -(2**31) <= value < 2**31 else "long"
-    if isinstance(value, float):
-        return "double"
-    if isinstance(value, list):
-        return "array"
-    if isinstance(value, dict):
-        return "table"
-    if isinstance(value, Timestamp):
-        return "timestamp"
-    if isinstance(value, Decimal091):
-        return "decimal"
-    if isinstance(value, ByteArray):
-        return "binary"
-    return "longstr"
 
 
 def _refuse(text: str) -> Refused:

@@ -150,6 +150,7 @@ def test_an_exclusive_queue_is_for_its_connection_alone() -> None:
     world = AmqpWorld()
     owner, other = world.client().endpoint, world.client().endpoint
     declare(owner, exclusive=True)
+    bind(owner, b"q", b"amq.direct")
     assert declare(owner, exclusive=True, durable=False) == (b"q", 0, 0)
     actions: list[Callable[[], object]] = [
         partial(declare, owner, exclusive=False),

@@ -60,6 +60,22 @@ def test_a_client_without_heartbeats_has_its_time_to_answer_a_close_too() -> Non
     assert peer.link.is_closed
 
 
+def test_a_client_that_breaks_frames_behind_our_close_is_let_go_sooner() -> None:
+    world = AmqpWorld()
+    peer = client_with(world)
+    assert isinstance(peer.say(BasicRecover(False), 1)[0], ConnectionClose)
+    peer.endpoint.on_deadline(world.now_ns)  # from now on the answer is awaited
+    due_ns = peer.endpoint.next_deadline()
+    peer.link.is_authenticated = False
+    peer.receive(b"\x09" * 8)
+    assert peer.link.is_authenticated, "the link is told that there is a nearer deadline"
+    assert not peer.link.is_closed
+    assert peer.endpoint.next_deadline() < due_ns
+    world.now_ns = int(peer.endpoint.next_deadline())
+    peer.endpoint.on_deadline(world.now_ns)
+    assert peer.link.is_closed
+
+
 def test_exclusive_queues_that_went_with_their_consumers_are_forgotten() -> None:
     world = AmqpWorld()
     peer = client_with(world)

@@ -25,7 +25,7 @@ from amqp091_peer import (
 )
 from vectors.amqp091_vector import frame
 
-from millstream.protocols.amqp091.machine.connection import has_capability
+from millstream.protocols.amqp091.machine.connection import DEAF_NS, has_capability
 from millstream.protocols.amqp091.machine.events import (
     Closed,
     OpenReceived,
@@ -394,13 +394,34 @@ def test_behind_a_broken_frame_nothing_is_heard() -> None:
     )
     assert peer.take() == "0 ConnectionClose 501"
     assert peer.give(on(0, m.ConnectionCloseOk())) == ""
-    assert show_events(peer.machine.on_deadline(START_NS + TIMEOUT_NS)) == "Closed 501"
+    assert peer.machine.next_deadline() == START_NS + DEAF_NS < START_NS + TIMEOUT_NS
+    assert peer.machine.on_deadline(START_NS + DEAF_NS - 1) == []
+    assert show_events(peer.machine.on_deadline(START_NS + DEAF_NS)) == "Closed 501"
 
 
-def test_a_broken_frame_behind_our_close_is_the_end() -> None:
+def test_who_breaks_frames_behind_our_close_has_a_little_time_to_read_why() -> None:
+    peer = open_peer(1)
+    assert peer.give(on(1, m.QueueDeclareOk(b"", 0, 0))) == "ChannelClosed 1"
+    assert peer.take() == "0 ConnectionClose 503"
+    broken_ns = START_NS + SECOND_NS
+    assert peer.receive(b"\x09" * 8, broken_ns) == []
+    assert peer.receive(on(0, m.ConnectionCloseOk()), broken_ns) == []
+    assert peer.machine.next_deadline() == broken_ns + DEAF_NS
+    assert show_events(peer.machine.on_deadline(broken_ns + DEAF_NS)) == "Closed 503"
+
+
+def test_who_breaks_frames_late_gets_no_more_time_for_it() -> None:
+    peer = open_peer(1)
+    assert peer.give(on(1, m.QueueDeclareOk(b"", 0, 0))) == "ChannelClosed 1"
+    assert peer.receive(b"\x09" * 8, START_NS + TIMEOUT_NS - 1) == []
+    assert peer.machine.next_deadline() == START_NS + TIMEOUT_NS
+
+
+def test_a_wrong_frame_behind_our_close_is_dropped_like_all_others() -> None:
     peer = open_peer()
     peer.machine.close(320, "shutdown")
-    assert peer.give(b"\x09" * 8) == "Closed 501"
+    assert peer.give(frame(8, 1), frame(3, 0, b"x"), frame(1, 0, b"\x00")) == ""
+    assert peer.give(on(0, m.ConnectionCloseOk())) == "Closed 320"
 
 
 def test_a_long_text_is_cut_where_a_character_ends() -> None:

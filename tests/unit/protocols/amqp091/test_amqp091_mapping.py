@@ -287,12 +287,34 @@ def test_an_expiration_of_nothing_is_good_for_this_moment_only() -> None:
     assert message.is_expired(NOW + 1)
 
 
-@pytest.mark.parametrize("text", [b"-1", b"1.5", b"soon", b"1 ", b"315360000001", b"9" * 200, "٣".encode()])
-def test_an_expiration_that_is_no_number_of_milliseconds_is_refused(text: bytes) -> None:
+@pytest.mark.parametrize("text", [b"+1500", b"01500", b"+" + b"0" * 200 + b"1500"])
+def test_an_expiration_may_have_a_sign_and_zeros_in_front(text: bytes) -> None:
+    assert expiry_of(with_expiration(text), NOW) == NOW + 1_500_000_000
+    assert expiry_of(with_expiration(b"-0"), NOW) == expiry_of(with_expiration(b"0"), NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"-1", "{value_negative,-1}"),
+        (b"315360000001", "{value_too_large,315360000001}"),
+        (b"9" * 200, "{value_too_large," + "9" * 200 + "}"),
+        (b"1.5", '{leftover_string,".5"}'),
+        (b"1 ", '{leftover_string," "}'),
+        (b'-0"\\\n', '{leftover_string,"\\"\\\\\\n"}'),
+        (b" 1", "no_integer"),
+        (b"", "no_integer"),
+        (b"+", "no_integer"),
+        (b"+-1", "no_integer"),
+        (b"soon", "no_integer"),
+        ("٣".encode(), "no_integer"),
+    ],
+)
+def test_an_expiration_that_is_no_number_of_milliseconds_is_refused(text: bytes, why: str) -> None:
     with pytest.raises(Refused) as raised:
         expiry_of(with_expiration(text), NOW)
     assert raised.value.reason is Reason.PRECONDITION_FAILED
-    assert "invalid expiration" in raised.value.text
+    assert raised.value.text == f"invalid expiration '{text.decode()}': {why}"
 
 
 def test_the_user_id_is_read_if_there_is_one() -> None:

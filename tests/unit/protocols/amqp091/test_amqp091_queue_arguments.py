@@ -246,6 +246,7 @@ def test_the_same_arguments_are_the_same_and_so_is_a_classic_queue_by_name_or_wi
         (QUORUM, {}, "'x-queue-type' none but current is the value 'quorum' of type 'longstr'"),
         (QUORUM, {b"x-queue-type": b"classic"}, "'x-queue-type' 'classic' but current is 'quorum'"),
         ({b"x-max-priority": 1}, {b"x-max-priority": True}, "'x-max-priority' 'true' but current is '1'"),
+        ({b"x-max-length": 1}, {b"x-max-length": 1.0}, "'x-max-length' '1.0' but current is '1'"),
     ],
 )
 def test_different_arguments_are_told_with_both_values(

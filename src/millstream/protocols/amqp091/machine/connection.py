@@ -72,6 +72,7 @@ CLOSING: Final = ConnectionState.CLOSING
 CLOSED: Final = ConnectionState.CLOSED
 
 NANOSECONDS: Final[i64] = 1_000_000_000
+DEAF_NS: Final[i64] = 3 * NANOSECONDS  # as RabbitMQ: to read our reason, when no answer can be understood
 CLOSE_OK: Final = ConnectionCloseOk()
 
 
@@ -92,7 +93,7 @@ class Connection(Channels):
         self._heard_ns: i64 = now_ns
         self._closing_ns: i64 = 0  # since when the answer to connection.close is awaited; 0: not known yet
         self._wants_refusal = False  # the client understands connection.close for a login that failed
-        self._is_deaf = False  # the frames cannot be told apart any more
+        self._deaf_ns: i64 = 0  # since when frames cannot be told apart any more; 0: they can
         self._farewell: Method | None = None
         self._code = REPLY_SUCCESS  # of our connection.close
         self._text = ""
@@ -105,14 +106,15 @@ class Connection(Channels):
             return events
         if data:
             self._heard_ns = now_ns
-        if self._is_deaf:
+        if self._deaf_ns:
             return events
         try:
             self._receive(data, now_ns, events)
         except Violation as violation:  # not inside a frame: there is no way to find the next one
-            self._is_deaf = True
+            self._deaf_ns = now_ns
             self._kept = None
             self._on_violation(violation, events)
+            self.outbox.open()  # the transport is told of the nearer deadline
         if self.state is CLOSING and self._closing_ns == 0:
             self._closing_ns = now_ns
         return events
@@ -128,7 +130,10 @@ class Connection(Channels):
         if state is CLOSED:
             return 0
         if state is CLOSING:
-            return self._closing_ns + self.terms.handshake_timeout_ns if self._closing_ns else self._heard_ns
+            if self._closing_ns == 0:
+                return self._heard_ns
+            due_ns: i64 = self._closing_ns + self.terms.handshake_timeout_ns
+            return min(due_ns, self._deaf_ns + DEAF_NS) if self._deaf_ns else due_ns
         if state is not OPEN:
             return self._step_ns + self.terms.handshake_timeout_ns
         beat_ns: i64 = self.heartbeat_s * NANOSECONDS
@@ -295,9 +300,9 @@ class Connection(Channels):
 
     def _on_violation(self, violation: Violation, events: list[Event]) -> None:
         code = violation.code
-        if not self._is_known or self.state is CLOSING:  # a stranger is told nothing, as by RabbitMQ
+        if not self._is_known:  # a stranger is told nothing, as by RabbitMQ
             self._close(code, violation.text, events)
-        elif self.state is not CLOSED:
+        elif not self._is_ending():
             self._begin_close(code, violation.text, violation.class_id, violation.method_id, events)
 
     def _begin_close(self, code: int, text: str, class_id: int, method_id: int, events: list[Event]) -> None:

@@ -107,6 +107,14 @@ class Timestamp:
 
 
 @final
+class Long:
+    """An integer to be written with eight bytes, however small it is."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+@final
 class ByteArray:
     """Bytes that are no text: letter x, where `bytes` stands for letter S."""
 
@@ -312,6 +320,9 @@ def _write_value(writer: BytesWriter, value: object, depth: int) -> None:
         writer.write(encode_number(value.seconds, 8))
     elif isinstance(value, ByteArray):
         _write_counted(writer, _BYTE_ARRAY, value.data)
+    elif isinstance(value, Long):
+        writer.append(u8(_SIGNED_64))
+        write_i64_be(writer, i64(value.value))
     elif isinstance(value, Decimal091):
         writer.append(u8(_DECIMAL))
         writer.write(encode_number(value.scale, 1))
