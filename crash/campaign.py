@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from crash.driver import Driver
 from crash.workload import SETTINGS, Workload
 
 LOAD_S: Final = (0.05, 0.8)  # how long after the load began the broker dies
+LONG_LOAD_S: Final = (0.5, 4.0)  # where the last second may go with it: there must be more to see
 JOIN_S: Final = 30.0
 STALL_S: Final = 40.0  # longer than a delivery may stay with a consumer that says nothing
 LAST_COUNT: Final = 10
@@ -32,7 +34,10 @@ class Result:
 
 
 class Campaign:
-    """`module` is the broker to start, `kind` how that is done; `folder` is kept only when a promise was broken."""
+    """`module` is the broker to start, `kind` how that is done; `folder` is kept only when a promise was broken.
+
+    What was confirmed within `window_s` before the end of a broker may be gone, in order from the newest back.
+    """
 
     def __init__(
         self,
@@ -44,10 +49,12 @@ class Campaign:
         folder: Path | None = None,
         stall_s: float = STALL_S,
         kind: type[Broker] = Broker,
+        window_s: float = 0.0,
     ) -> None:
         self._paths = paths
         self._kills = kills
         self._stall_s = stall_s
+        self._window_s = window_s
         self._chance = random.Random(seed)
         self.folder = folder or Path(tempfile.mkdtemp(prefix="crash-"))
         self.broker = kind(self.folder, (*SETTINGS, *settings), module)
@@ -75,7 +82,7 @@ class Campaign:
     def run_round(self) -> None:
         """One life of the broker."""
         self.come_up({})
-        self.driver.run_load(self._chance.uniform(*LOAD_S))
+        self.driver.run_load(self._chance.uniform(*(LONG_LOAD_S if self._window_s else LOAD_S)))
         self._expect(self.broker.poll() is None, "the broker ended by itself")
         self.go_down()
 
@@ -87,14 +94,19 @@ class Campaign:
         driver.connect_all(self.broker.port, is_first)
         if is_first:
             self._expect(driver.run(workload.is_ready, JOIN_S), "clients could not join")
+            driver.run(lambda: False, 2 * self._window_s)  # sessions and groups are to be there for good
             for publisher in workload.publishers:
                 publisher.left = -1
                 driver.connect(publisher)
         self._expect(driver.run(self._is_loading_or_dead, JOIN_S), "publishers could not connect")
 
     def go_down(self) -> None:
+        since_s = time.monotonic() - self._window_s
         self.broker.kill()
         self.driver.read_out()
+        if self._window_s:
+            for journal in self.workload.journals:
+                journal.note_power_cut(since_s)
         self.result.kills += 1
 
     def finish(self) -> None:

@@ -5,6 +5,8 @@
   where consumers share the work, it is the order of offsets that counts.
 - Exactly once is once. What was settled or committed, and confirmed to be, never comes again.
 - An offset has one value for ever; a stream has no gaps, and shows each group its offsets in order.
+- Of what was confirmed so shortly before a power cut that it may be gone (`Journal.at_risk`), the first messages of each
+  publisher and topic are there and the others are not: the cut leaves no holes.
 - A session that was confirmed is there after every restart.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from crash.journal import COMMITTED, DELIVERED, QOS2, SETTLED, STREAM, UNKNOWN, Journal
+from crash.journal import COMMITTED, DELIVERED, QOS2, SETTLED, STREAM, UNDONE, UNKNOWN, WORK, Journal
 from crash.label import Label
 
 SHOWN_MAX: Final = 5  # faults of one kind that are spelled out
@@ -29,6 +31,8 @@ class Verdict:
         self.duplicated = 0
         self.reordered = 0
         self.redelivered = 0
+        self.at_risk = 0
+        self.taken = 0  # by power cuts, of those at risk
         self.faults: list[str] = []
 
     def add(self, other: Verdict) -> None:
@@ -38,6 +42,8 @@ class Verdict:
         self.duplicated += other.duplicated
         self.reordered += other.reordered
         self.redelivered += other.redelivered
+        self.at_risk += other.at_risk
+        self.taken += other.taken
         self.faults += other.faults
 
     def blame(self, found: list[str], what: str) -> int:
@@ -49,8 +55,10 @@ class Verdict:
 
 def check(journal: Journal) -> Verdict:
     verdict = Verdict(journal.path)
-    verdict.confirmed = len(journal.confirmed)
-    verdict.delivered = sum(1 for what, _, _, _ in journal.steps if what == DELIVERED)
+    verdict.at_risk = sum(len(labels) for labels in journal.at_risk)
+    verdict.taken = len({label for labels in find_taken(journal) for label in labels})
+    verdict.confirmed = len(journal.confirmed) + verdict.at_risk
+    verdict.delivered = sum(1 for what, _, _, _ in journal.steps if what in (DELIVERED, UNDONE))
     verdict.lost = verdict.blame(find_lost(journal), "confirmed messages lost")
     repeats = find_repeats(journal)
     verdict.duplicated = len(repeats)
@@ -61,6 +69,8 @@ def check(journal: Journal) -> Verdict:
     verdict.blame(find_changed_places(journal), "offsets with two values")
     if journal.path == STREAM:
         verdict.blame(find_gaps(journal), "gaps in what a group was given")
+    if journal.path != WORK:  # there, several consumers take them in any order
+        verdict.blame(find_holes(journal), "holes in what a power cut left")
     absent = [client for client, wanted, present in journal.presences if wanted and not present]
     verdict.blame(absent, "sessions that were confirmed and are gone")
     strange = [client for client, wanted, present in journal.presences if present and not wanted]
@@ -80,6 +90,29 @@ def find_lost(journal: Journal) -> list[str]:
         for label in journal.confirmed
         if label not in done
     ]
+
+
+def find_taken(journal: Journal) -> list[list[Label]]:
+    """By power cut: messages at risk that some reader never got."""
+    return [
+        [label for label in labels if any(label not in done for done in journal.done.values())]
+        for labels in journal.at_risk
+    ]
+
+
+def find_holes(journal: Journal) -> list[str]:
+    """Messages that are gone although a later one of the same publisher and topic is not."""
+    found: list[str] = []
+    for labels in journal.at_risk:
+        for reader, done in journal.done.items():
+            newest: dict[tuple[str, str], int] = {}
+            for publisher, topic, number in labels:
+                if (publisher, topic, number) in done:
+                    newest[publisher, topic] = max(number, newest.get((publisher, topic), 0))
+            for label in labels:
+                if label not in done and label[2] < newest.get(label[:2], 0):
+                    found.append(f"{name_of(label)} for {reader}, but not {newest[label[:2]]}")
+    return found
 
 
 def find_repeats(journal: Journal) -> list[str]:
@@ -105,9 +138,11 @@ def _find_reordered_arrivals(journal: Journal) -> list[str]:
     seen: dict[tuple[str, Label], None] = {}
     found: list[str] = []
     for what, reader, label, _ in journal.steps:
-        if what != DELIVERED or label is None or (reader, label) in seen:
+        if what not in (DELIVERED, UNDONE) or label is None or (reader, label) in seen:
             continue
         seen[reader, label] = None
+        if what == UNDONE:
+            continue  # it may be there still, and what comes now may be a repeat
         line = (reader, label[0], label[1])
         if label[2] < newest.get(line, 0):
             found.append(f"{name_of(label)} to {reader} after {newest[line]}")
@@ -117,12 +152,16 @@ def _find_reordered_arrivals(journal: Journal) -> list[str]:
 
 def _find_reordered_places(journal: Journal) -> list[str]:
     first: dict[Label, int] = {}  # the lowest place of each message
-    for _, _, label, place in journal.steps:
+    unsure: dict[Label, None] = {}  # whether that one is still there
+    for what, _, label, place in journal.steps:
         if label is not None and place != UNKNOWN:
             first[label] = min(place, first.get(label, place))
+            if what == UNDONE:
+                unsure[label] = None
     lines: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for (publisher, topic, number), place in first.items():
-        lines.setdefault((publisher, topic), []).append((number, place))
+    for label, place in first.items():
+        if label not in unsure:
+            lines.setdefault(label[:2], []).append((label[2], place))
     found: list[str] = []
     for (publisher, topic), numbers in lines.items():
         numbers.sort()
@@ -143,7 +182,7 @@ def find_redelivered(journal: Journal) -> list[str]:
     for what, reader, label, place in journal.steps:
         if what == COMMITTED:
             committed[reader] = max(place, committed.get(reader, UNKNOWN))
-        elif label is None:
+        elif label is None or what == UNDONE:
             continue
         elif what == SETTLED:
             ended[reader, place] = None
@@ -158,8 +197,8 @@ def find_redelivered(journal: Journal) -> list[str]:
 def find_changed_places(journal: Journal) -> list[str]:
     values: dict[int, Label] = {}
     found: list[str] = []
-    for _, reader, label, place in journal.steps:
-        if label is None or place == UNKNOWN:
+    for what, reader, label, place in journal.steps:
+        if label is None or place == UNKNOWN or what == UNDONE:
             continue
         before = values.setdefault(place, label)
         if before != label:
@@ -172,9 +211,9 @@ def find_gaps(journal: Journal) -> list[str]:
     next_place: dict[str, int] = dict.fromkeys(journal.readers, 0)
     found: list[str] = []
     for what, reader, _, place in journal.steps:
-        if what != DELIVERED:
+        if what not in (DELIVERED, UNDONE):
             continue
-        if place > next_place[reader]:
+        if what == DELIVERED and place > next_place[reader]:
             found.append(f"{reader} was given offset {place} where {next_place[reader]} was next")
         next_place[reader] = max(next_place[reader], place + 1)
     return found

@@ -110,6 +110,9 @@ class Driver:
             heapq.heappop(self._timers)[2]()
         if self._timers:
             timeout_s = min(timeout_s, max(0.0, self._timers[0][0] - time.monotonic()))
+        now_s = time.monotonic()
+        for journal in self.journals:
+            journal.now_s = now_s
         touched: dict[Client, None] = {}
         for key, _ in self._selector.select(timeout_s):
             client: Client = key.data

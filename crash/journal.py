@@ -2,6 +2,9 @@
 
 A *reader* is whoever must get every message once: a subscriber, or a group of a queue. A *place* is the offset in the
 queue, where there is one and the client is told.
+
+Where a power cut may take what was done shortly before it, all that the clients saw since then binds nobody any more:
+steps become *undone*, confirmed messages are *at risk*.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ PATHS: Final = (QOS1, QOS2, WORK, STREAM)
 DELIVERED: Final = "delivered"
 SETTLED: Final = "settled"  # the broker confirmed it: this record never comes again to this reader
 COMMITTED: Final = "committed"  # the broker confirmed it: nothing up to this place comes again to this reader
+UNDONE: Final = "undone"  # one of these that a power cut may have taken back
 
 UNKNOWN: Final = -1  # a place the client is not told
 
@@ -33,7 +37,11 @@ class Journal:
         self.sent: dict[Label, int] = {}  # how often: a repeat may become a second record
         self.confirmed: dict[Label, None] = {}
         self.refused = 0
+        self.now_s = 0.0  # when the driver looked last
         self.steps: list[Step] = []
+        self._step_s: list[float] = []
+        self._confirmed_s: dict[Label, float] = {}
+        self.at_risk: list[dict[Label, None]] = []  # by power cut
         self.done: dict[str, dict[Label, None]] = {reader: {} for reader in readers}
         self._missing: dict[str, dict[Label, None]] = {
             reader: {} for reader in readers
@@ -54,6 +62,7 @@ class Journal:
 
     def note_confirmed(self, label: Label) -> None:
         self.confirmed[label] = None
+        self._confirmed_s[label] = self.now_s
         for reader, done in self.done.items():
             if label not in done:
                 self._missing[reader][label] = None
@@ -64,14 +73,31 @@ class Journal:
         if label is None or label not in self.sent:
             self.oddities.append(f"{reader} was given what nobody sent: {payload[:60]!r} (place {place})")
             return None
-        self.steps.append((DELIVERED, reader, label, place))
+        self._add((DELIVERED, reader, label, place))
         return label
 
     def note_settled(self, reader: str, label: Label, place: int) -> None:
-        self.steps.append((SETTLED, reader, label, place))
+        self._add((SETTLED, reader, label, place))
 
     def note_committed(self, reader: str, place: int) -> None:
-        self.steps.append((COMMITTED, reader, None, place))
+        self._add((COMMITTED, reader, None, place))
+
+    def _add(self, step: Step) -> None:
+        self.steps.append(step)
+        self._step_s.append(self.now_s)
+
+    def note_power_cut(self, since_s: float) -> None:
+        """All since then may be gone."""
+        taken = {label: None for label in self.confirmed if self._confirmed_s[label] >= since_s}
+        self.at_risk.append(taken)
+        for label in taken:
+            del self.confirmed[label]
+            for missing in self._missing.values():
+                missing.pop(label, None)
+        for at in range(len(self.steps) - 1, -1, -1):
+            if self._step_s[at] < since_s:
+                break
+            self.steps[at] = (UNDONE, *self.steps[at][1:])
 
     def note_done(self, reader: str, label: Label) -> None:
         """This reader has it for good: taken, accepted, or found among the dead letters."""

@@ -18,6 +18,7 @@ from crash.broker import Broker, BrokerFault
 
 IMAGE_MIB: Final = 768
 BUSY_S: Final = 10.0
+OS_WINDOW_S: Final = 1.0  # as the configuration reference states it
 
 
 class PowerCutBroker(Broker):
@@ -88,6 +89,12 @@ def find_obstacle() -> str:
         if shutil.which(tool) is None:
             return f"{tool} is not installed (apt-get install e2fsprogs mount)"
     return "" if os.geteuid() == 0 else "it takes root to mount an image"
+
+
+def find_window_s(settings: tuple[str, ...]) -> float:
+    """How much of what was confirmed the broker may lose with the power."""
+    durability = [text.partition("=")[2] for text in settings if text.startswith("storage.durability=")]
+    return OS_WINDOW_S if durability[-1:] == ["os"] else 0.0
 
 
 def call(*command: str) -> None:

@@ -7,7 +7,6 @@ from millstream.runtime.checkpoint_run import run as run_checkpoint
 from millstream.storage.disk import DiskFault, Failpoints
 from millstream.storage.log import Batch, BatchWriter, Log
 from millstream.storage.log_files import FOLDER, LogFiles
-from millstream.storage.log_format import BatchHead, Record, decode_records
 from millstream.storage.log_store import LogStore
 from millstream.storage.recovery import recover
 from simulation.disk import SimulatedDisk
@@ -31,14 +30,10 @@ class HeldWriter(BatchWriter):
     def __init__(self, files: LogFiles) -> None:
         self._files = files
         self._held: tuple[Batch, Log] | None = None
-        self.records: dict[int, Record] = {}  # all that was ever handed over
 
     def submit(self, batch: Batch, log: Log) -> None:
         assert self._held is None
         self._held = (batch, log)
-        head = BatchHead(len(batch.records), batch.count, 0, batch.first, 0)
-        for record in decode_records(batch.records, 0, head)[0]:
-            self.records[int(record.sequence)] = record
 
     def work(self) -> None:
         if self._held is None:
@@ -77,13 +72,15 @@ class Node:
         with_sync: bool = True,
         is_hasty: bool = False,
         segment_size: int = 1500,  # a few records
+        is_packed: bool = False,
     ) -> None:
         self.disk = disk
         self.table = table
         self._failpoints = failpoints
         self._segment_size = segment_size
+        self._is_packed = is_packed
         disk.make_folder(FOLDER)
-        self.recovered = recover(disk, table, WALL_OFFSET_NS, failpoints, keeps_records=True)
+        self.recovered = recover(disk, table, WALL_OFFSET_NS, failpoints)
         fold, next_number = self.recovered.fold, self.recovered.next_number
         self.files = LogFiles(disk, failpoints, file_size, next_number, 0, with_sync, SALT)
         self.writer = HastyWriter(self.files) if is_hasty else HeldWriter(self.files)
@@ -102,6 +99,13 @@ class Node:
         self.files.sealed.clear()
         self._old_file = 0
         try:
-            run_checkpoint(self.disk, self.table, last, self._failpoints, self._segment_size)
+            run_checkpoint(
+                self.disk,
+                self.table,
+                last,
+                self._failpoints,
+                self._segment_size,
+                is_packed=self._is_packed,
+            )
         except DiskFault:
             self.table = self.table.crash()  # that process ended; the next one does it all again

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from google_crc32c import value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from segment_records import make_body, offset_of, read_all
 
 from millstream.runtime.failpoints import NoFailpoints
 from millstream.storage.disk import DiskFault
+from millstream.storage.segment_format import HEADER_SIZE
 from millstream.storage.segment_reader import SegmentReader
 from millstream.storage.segment_writer import SegmentWriter
 from simulation.disk import Mood, PowerCut, SimulatedDisk
@@ -19,12 +19,23 @@ from simulation.disk import Mood, PowerCut, SimulatedDisk
 QUEUES = (1, 2, 70_000)
 SEGMENT_SIZE = 3000
 FLIPS = 1500
+GROUP = 6  # records that are made safe together: a block, where they are compressed
+KINDS = ("plain", "packed", "mixed")
+
+
+def new_writer(
+    disk: SimulatedDisk, kind: str, chance: random.Random, size: int = SEGMENT_SIZE
+) -> SegmentWriter:
+    """Mixed: compressing was switched on and off."""
+    is_packed = chance.random() < 0.5 if kind == "mixed" else kind == "packed"
+    return SegmentWriter(disk, NoFailpoints(), size, is_packed)
 
 
 class World:
     """A log that remembers all since its last commit, queues that are told it, and a disk that fails."""
 
-    def __init__(self, seed: int, knows_commit: bool) -> None:
+    def __init__(self, seed: int, knows_commit: bool, kind: str) -> None:
+        self.kind = kind
         self.chance = random.Random(seed)
         self.disk = SimulatedDisk(self.chance)
         self.knows_commit = knows_commit
@@ -56,7 +67,7 @@ class World:
 
     def _work(self, ending: str) -> None:
         chance = self.chance
-        writer = SegmentWriter(self.disk, NoFailpoints(), SEGMENT_SIZE)
+        writer = new_writer(self.disk, self.kind, self.chance)
         if self.knows_commit:
             writer.resume(dict(self.committed))
         if self.knows_commit:
@@ -112,7 +123,7 @@ class World:
 
     def end(self) -> None:
         """Everything is told once more, to the end."""
-        writer = SegmentWriter(self.disk, NoFailpoints(), SEGMENT_SIZE)
+        writer = new_writer(self.disk, self.kind, self.chance)
         if self.knows_commit:
             writer.resume(dict(self.committed))
         self._tell_again(writer)
@@ -123,12 +134,13 @@ class World:
 
 
 @pytest.mark.parametrize("knows_commit", [True, False])
-@settings(max_examples=150, deadline=None)
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 1 << 32), lives=st.integers(1, 6))
 def test_what_a_commit_covers_survives_every_crash_and_the_rest_can_be_told_again(
-    knows_commit: bool, seed: int, lives: int
+    kind: str, knows_commit: bool, seed: int, lives: int
 ) -> None:
-    world = World(seed, knows_commit)
+    world = World(seed, knows_commit, kind)
     for _ in range(lives):
         world.live()
     world.end()
@@ -137,13 +149,14 @@ def test_what_a_commit_covers_survives_every_crash_and_the_rest_can_be_told_agai
 class Filled:
     """Two segments and the beginning of a third, finished; small enough to be flipped everywhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         disk = SimulatedDisk(1)
-        writer = SegmentWriter(disk, NoFailpoints(), SEGMENT_SIZE)
+        writer = new_writer(disk, kind, random.Random(1))
         self.bodies = [make_body(5, offset, offset % 11 * 20) for offset in range(0, 120, 2)]
-        for body in self.bodies:
+        for at, body in enumerate(self.bodies):
             writer.append(5, body)
-        writer.finish()
+            if at % GROUP == GROUP - 1:
+                writer.finish()
         self.disk = disk.crash(Mood.EVERYTHING)
         self.names = self.disk.names("queues/5")
         self.good = {name: self.disk.content(name) for name in self.names}
@@ -158,7 +171,7 @@ def place_of(body: bytes, good: dict[str, bytes]) -> tuple[str, int, int]:
 
 
 def test_a_flipped_bit_takes_at_most_its_record_and_is_named() -> None:
-    filled = Filled()
+    filled = Filled("plain")
     disk = filled.disk
     assert len(filled.names) >= 6
     chance = random.Random(7)
@@ -181,8 +194,31 @@ def test_a_flipped_bit_takes_at_most_its_record_and_is_named() -> None:
         disk.replace(name, filled.good[name])
 
 
-def test_a_writer_goes_on_behind_any_flipped_bit_and_loses_no_other_record() -> None:
-    filled = Filled()
+def test_a_flipped_bit_takes_at_most_its_block_and_is_named() -> None:
+    filled = Filled("packed")
+    disk = filled.disk
+    assert len(filled.names) >= 6
+    chance = random.Random(7)
+    for _ in range(FLIPS):
+        name = chance.choice(filled.names)
+        at = chance.randrange(len(filled.good[name]))
+        disk.flip_bit(name, at, chance.randrange(8))
+        bodies, damage = read_all(disk, 5)
+        assert bodies == [body for body in filled.bodies if body in set(bodies)]  # in order, and none is new
+        lost = [number for number, body in enumerate(filled.bodies) if body not in set(bodies)]
+        assert len({number // GROUP for number in lost}) <= 1
+        if name.endswith(".index"):
+            assert not lost
+        else:
+            assert damage
+            assert all(found.name == name and found.start <= at < found.end for found in damage)
+            assert bool(lost) == (at >= HEADER_SIZE)
+        disk.replace(name, filled.good[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_writer_goes_on_behind_any_flipped_bit_and_loses_no_other_record(kind: str) -> None:
+    filled = Filled("plain" if kind == "plain" else "packed")
     disk = filled.disk
     chance = random.Random(8)
     more = [make_body(5, offset) for offset in range(120, 130)]
@@ -191,7 +227,7 @@ def test_a_writer_goes_on_behind_any_flipped_bit_and_loses_no_other_record() -> 
         at = chance.randrange(len(filled.good[name]))
         disk.flip_bit(name, at, chance.randrange(8))
         before, _ = read_all(disk, 5)
-        writer = SegmentWriter(disk, NoFailpoints(), SEGMENT_SIZE)
+        writer = new_writer(disk, kind, chance)
         for body in more:
             writer.append(5, body)
         writer.finish()
@@ -204,47 +240,42 @@ def test_a_writer_goes_on_behind_any_flipped_bit_and_loses_no_other_record() -> 
                 disk.remove(other)
 
 
-def test_a_cut_at_any_byte_behind_the_last_finish_costs_only_what_was_not_finished() -> None:
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_cut_at_any_byte_behind_the_last_finish_costs_only_what_was_not_finished(is_packed: bool) -> None:
     safe = [make_body(9, offset, 50) for offset in range(10)]
     unsafe = [make_body(9, offset, 90) for offset in range(10, 16)]
-
-    def write(disk: SimulatedDisk) -> int:
-        writer = SegmentWriter(disk, NoFailpoints(), 1 << 20)
-        for body in safe:
-            writer.append(9, body)
-        writer.finish()
-        (name,) = (name for name in disk.names("queues/9") if name.endswith(".segment"))
-        return len(disk.content(name))
-
-    start = write(SimulatedDisk(0))
-    total = start + sum(8 + len(body) for body in unsafe)
-    for cut in range(start, total):
-        disk = SimulatedDisk(0)
-        write(disk)
-        name = next(name for name in disk.names("queues/9") if name.endswith(".segment"))
-        whole = disk.content(name) + b"".join(frame(body) for body in unsafe)
-        disk.replace(name, whole[:cut])
+    disk = SimulatedDisk(0)
+    write(disk, safe, is_packed)
+    finished = {name: disk.content(name) for name in disk.names("queues/9")}
+    write(disk, unsafe, is_packed)
+    segment = next(name for name in finished if name.endswith(".segment"))
+    whole = disk.content(segment)
+    for cut in range(len(finished[segment]), len(whole)):
+        for name, data in finished.items():
+            disk.replace(name, data)
+        disk.replace(segment, whole[:cut])
         bodies, damage = read_all(disk, 9)
         assert bodies[:10] == safe
         assert bodies == (safe + unsafe)[: len(bodies)]
         assert not damage
-        writer = SegmentWriter(disk, NoFailpoints(), 1 << 20)
-        for body in unsafe:
-            writer.append(9, body)
-        writer.finish()
+        write(disk, unsafe, is_packed)
         assert read_all(disk, 9) == (safe + unsafe, [])
 
 
-def frame(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "little") + value(body).to_bytes(4, "little") + body
+def write(disk: SimulatedDisk, bodies: list[bytes], is_packed: bool) -> None:
+    writer = SegmentWriter(disk, NoFailpoints(), 1 << 20, is_packed)
+    for body in bodies:
+        writer.append(9, body)
+    writer.finish()
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
-def test_a_reader_that_stays_open_sees_what_is_added_and_never_what_is_wrong(seed: int) -> None:
+def test_a_reader_that_stays_open_sees_what_is_added_and_never_what_is_wrong(kind: str, seed: int) -> None:
     chance = random.Random(seed)
     disk = SimulatedDisk(chance)
-    writer = SegmentWriter(disk, NoFailpoints(), SEGMENT_SIZE)
+    writer = new_writer(disk, kind, chance)
     reader = SegmentReader(disk)
     kept: list[bytes] = []
     offset = low = 0
@@ -259,7 +290,7 @@ def test_a_reader_that_stays_open_sees_what_is_added_and_never_what_is_wrong(see
             kept = [body for body in kept if offset_of(body) >= low]
             writer.drop_below(3, low)
         if chance.random() < 0.3:
-            writer = SegmentWriter(disk, NoFailpoints(), SEGMENT_SIZE)
+            writer = new_writer(disk, kind, chance)
         first = chance.randrange(low, offset + 2)
         wanted = [body for body in kept if offset_of(body) >= first]
         assert read_all(disk, 3, first, offset + 1, reader) == (wanted, [])

@@ -289,6 +289,15 @@ def test_a_reader_that_is_killed_comes_back_at_the_same_address(start_broker: St
     assert broker.stop() == 0
 
 
+def test_the_reader_steps_back_behind_the_broker_as_far_as_it_is_told(start_broker: StartBroker) -> None:
+    broker = start_broker(*SETTINGS, "reader.nice=7")
+    assert ReaderClient(broker.ports["reader"]).get("/v1/health").status == 200
+    (pid,) = reader_pids(broker)
+    steps = os.getpriority(os.PRIO_PROCESS, pid) - os.getpriority(os.PRIO_PROCESS, os.getpid())
+    assert steps == 7
+    assert broker.stop() == 0
+
+
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_the_reader_ends_with_its_broker(start_broker: StartBroker, is_killed: bool) -> None:
     broker = start_broker(*SETTINGS)

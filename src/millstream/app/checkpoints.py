@@ -7,13 +7,14 @@ import os
 import sys
 from pathlib import Path
 
-from millstream.runtime.checkpoint_run import DAMAGE, DONE, FAILED
+from millstream.runtime.checkpoint_run import DAMAGE, DONE, FAILED, PACKED
 
 
 class Checkpoints:
-    def __init__(self, data_dir: Path, segment_size: int) -> None:
+    def __init__(self, data_dir: Path, segment_size: int, is_packed: bool) -> None:
         self._data_dir = data_dir
         self._segment_size = segment_size
+        self._is_packed = is_packed
         self._process: asyncio.subprocess.Process | None = None
 
     async def fold(self, last_file: int) -> tuple[str, list[str]]:
@@ -53,6 +54,7 @@ class Checkpoints:
             str(self._data_dir),
             str(self._segment_size),
             str(os.getpid()),
+            *([PACKED] if self._is_packed else []),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

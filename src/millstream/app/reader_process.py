@@ -108,6 +108,7 @@ class ReaderProcess:
             connections_max=reader.connections_max,
             rows_max=reader.rows_max,
             stage_bytes_max=reader.stage_bytes_max,
+            nice=reader.nice,
             cert_file=str(reader.tls.cert_file or ""),
             key_file=str(reader.tls.key_file or ""),
             flight_host=flight_host,

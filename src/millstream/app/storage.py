@@ -52,6 +52,7 @@ class DurableStore:
         data_dir: Path,
         file_size: int,
         segment_size: int,
+        is_packed: bool,
         with_sync: bool,
         wakeup: Wakeup,
         on_progress: Callable[[], None],
@@ -60,7 +61,7 @@ class DurableStore:
         self._on_folded = on_folded
         self._log_line = structlog.get_logger("millstream")
         self._data_dir = data_dir
-        self._checkpoints = Checkpoints(data_dir, segment_size)
+        self._checkpoints = Checkpoints(data_dir, segment_size, is_packed)
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = lock(data_dir)
         check_restored(data_dir)

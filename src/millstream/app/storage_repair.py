@@ -16,7 +16,7 @@ from millstream.runtime.checkpoint_run import run as run_checkpoint
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage.checkpoint import Table, query_entry
+from millstream.storage.checkpoint import query_entry
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.recovery import QUARANTINE
 from millstream.storage.segment_check import rewrite_segment
@@ -25,6 +25,7 @@ from millstream.storage.segment_format import index_name
 from millstream.storage.stage_facts import decode_query, encode_query
 from millstream.storage.stage_format import stage_name
 from millstream.storage.stream_gaps import find_all_gaps, note_gap
+from millstream.storage.table import Table
 
 _COPIES_MAX: Final = 1000
 
@@ -43,7 +44,7 @@ def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
             _drop_entries(disk, data_dir, survey, done)
         for checked in survey.segments:
             for missing in checked.lost:
-                _set_aside(disk, checked.name, missing.start, missing.end, done)
+                _set_aside(disk, checked.name, missing.stored_start, missing.stored_end, done)
             if checked.fault is not None:
                 _set_aside(disk, checked.name, 0, 32, done)
             if checked.is_index_bad and not checked.must_rewrite():

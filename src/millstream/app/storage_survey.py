@@ -174,7 +174,7 @@ def _survey_segment(survey: Survey, checked: CheckedSegment, queue: StoredQueue,
         survey.foreign.append(checked.name)
     for missing in checked.lost:
         last = missing.last if missing.last >= 0 else end - 1
-        parts.append(f"bytes {missing.start} to {missing.end} are no records")
+        parts.append(f"bytes {missing.stored_start} to {missing.stored_end} are no records")
         lost.append(f"the offsets {missing.first} to {last} of the queue {queue.name!r}")
     if checked.is_index_bad:
         parts.append("its index must be made again")

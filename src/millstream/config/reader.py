@@ -52,6 +52,13 @@ class Reader(Section):
         minimum=1,
         maximum=10_000,
     )
+    nice: Whole = setting(
+        10,
+        "How far the reader steps back when processors are short, as `nice` counts it: 0 takes as much as the broker, 19 "
+        "next to nothing. With processors to spare it changes nothing.",
+        minimum=0,
+        maximum=19,
+    )
     seal_interval_ms: Milliseconds = setting(
         200,
         "Those who want the newest records (`fresh=true`) within so long share one run of the checkpoint.",

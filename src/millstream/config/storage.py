@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.config.section import Section, setting
-from millstream.config.values import Durability, Size
+from millstream.config.values import Compression, Durability, Size
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -17,7 +17,8 @@ class Storage(Section):
         "fsync",
         "When a QoS 1 or 2 publish for a session that outlives its connection, a retained message or a subscription is "
         "confirmed: `fsync` after it is on disk; `os` after it is handed to the system, so that a power cut can "
-        "take the last second; `memory` at once, and nothing survives the process.",
+        "take the last second, from the newest back, and exactly once is not promised beyond it; `memory` at once, and "
+        "nothing survives the process.",
     )
     log_file_size: Size = setting(
         16 * MIB,
@@ -33,4 +34,10 @@ class Storage(Section):
         unit="bytes",
         minimum=64 * KIB,
         maximum=4 * GIB,
+    )
+    segment_compression: Compression = setting(
+        "none",
+        "Whether new files with the records of a queue are compressed: `zstd` makes text and JSON several times smaller, at "
+        "the price of time in the process that writes them and in all that read them. Files of both kinds are read, "
+        "whatever it says now.",
     )

@@ -226,6 +226,7 @@ OptionalMilliseconds = Annotated[int | None, BeforeValidator(_optional_milliseco
 OptionalSwitch = Annotated[bool | None, BeforeValidator(_optional_switch)]
 TextList = Annotated[tuple[str, ...], BeforeValidator(_text_list)]
 Policy = Annotated[Literal["evict", "reject"], BeforeValidator(parse_word)]
+Compression = Annotated[Literal["none", "zstd"], BeforeValidator(parse_word)]
 Durability = Annotated[Literal["fsync", "os", "memory"], BeforeValidator(parse_word)]
 Overflow = Annotated[Literal["backpressure", "pending"], BeforeValidator(parse_overflow)]
 QueueKind = Annotated[Literal["work", "stream", "ephemeral"], BeforeValidator(parse_word)]

@@ -42,6 +42,8 @@ def main() -> int:
     except ListenFault as fault:
         log.error("reader_cannot_listen", reason=str(fault), next=fault.hint)
         return CANNOT_START
+    # With the threads made from here on: those who publish shall not feel who reads a long backlog.
+    os.nice(settings.nice)
     threading.Thread(target=server.run, name="accept", daemon=True).start()
     log.info("reader_ready", has_flight=flight is not None)
     while sys.stdin.readline():

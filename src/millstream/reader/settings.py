@@ -17,6 +17,7 @@ class ReaderSettings:
     connections_max: int
     rows_max: int
     stage_bytes_max: int
+    nice: int
     cert_file: str
     key_file: str
     flight_host: str

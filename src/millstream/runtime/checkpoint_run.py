@@ -19,18 +19,20 @@ from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage.checkpoint import Checkpoint, Table
+from millstream.storage.checkpoint import Checkpoint
 from millstream.storage.disk import Disk, DiskFault, Failpoints
 from millstream.storage.facts import FactFault
 from millstream.storage.log_files import FOLDER, file_number
 from millstream.storage.log_recovery import Damage, log_names, read_file
 from millstream.storage.recovery import copy_aside, find_gap
 from millstream.storage.segment_writer import SegmentWriter
+from millstream.storage.table import Table
 
 PR_SET_PDEATHSIG: Final = 1
 DONE: Final = "done"
 FAILED: Final = "failed: "
 DAMAGE: Final = "damaged: "
+PACKED: Final = "packed"  # said to it: new segments are compressed
 SEGMENT_SIZE: Final = 64 * 1024 * 1024
 
 
@@ -41,9 +43,10 @@ def run(
     failpoints: Failpoints,
     segment_size: int = SEGMENT_SIZE,
     on_damage: Callable[[Damage], None] | None = None,
+    is_packed: bool = False,
 ) -> int:
     """Fold and remove; how many files went. A damaged one is kept in quarantine."""
-    segments = SegmentWriter(disk, failpoints, segment_size)
+    segments = SegmentWriter(disk, failpoints, segment_size, is_packed)
     checkpoint = Checkpoint(table, segments)
     names = [name for name in log_names(disk) if file_number(name) <= last_file]
     for name in names:
@@ -86,13 +89,13 @@ def die_with_parent(parent: int) -> None:
         sys.exit(1)  # it was gone before we could ask
 
 
-def fold(folder: Path, last_file: int, segment_size: int) -> str:
+def fold(folder: Path, last_file: int, segment_size: int, is_packed: bool) -> str:
     """Empty, or why it could not be done."""
     try:
         with hold_checkpoints(folder):
             table = LmdbTable(folder / "state")
             try:
-                run(RealDisk(folder), table, last_file, find_failpoints(), segment_size, tell)
+                run(RealDisk(folder), table, last_file, find_failpoints(), segment_size, tell, is_packed)
             finally:
                 table.close()
     except DiskFault as fault:
@@ -104,9 +107,10 @@ def fold(folder: Path, last_file: int, segment_size: int) -> str:
 
 def main() -> int:
     folder, segment_size, parent = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    is_packed = sys.argv[4:] == [PACKED]
     die_with_parent(parent)
     for line in sys.stdin:
-        fault = fold(folder, int(line), segment_size)
+        fault = fold(folder, int(line), segment_size, is_packed)
         sys.stdout.write(f"{FAILED}{fault}\n" if fault else f"{DONE}\n")
         sys.stdout.flush()
     return 0

@@ -14,8 +14,8 @@ import lmdb
 from google_crc32c import extend
 from google_crc32c import value as checksum_of
 
-from millstream.storage.checkpoint import Table
 from millstream.storage.disk import DiskFault
+from millstream.storage.table import Table
 
 MAP_SIZE: Final = 1 << 40  # address space, not memory: LMDB grows its file as needed
 SUM: Final = b"\0sum"
@@ -50,8 +50,8 @@ class LmdbTable(Table):
         self._write(key, value + _CHECKSUM.pack(checksum))
 
     def delete(self, key: bytes) -> None:
-        self._forget(key)
-        self._transaction.delete(key)
+        if self._forget(key):
+            self._transaction.delete(key)
 
     def items(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         found: list[tuple[bytes, bytes]] = []
@@ -101,11 +101,13 @@ class LmdbTable(Table):
         self._transaction.abort()
         self._environment.close()
 
-    def _forget(self, key: bytes) -> None:
+    def _forget(self, key: bytes) -> bool:
+        """Take it out of the sum; whether it is there."""
         old: bytes | None = self._transaction.get(key)
         if old is not None and len(old) >= _CHECKSUM.size:
             self._count -= 1
             self._sum ^= _CHECKSUM.unpack_from(old, len(old) - _CHECKSUM.size)[0]
+        return old is not None
 
     def _write(self, key: bytes, stored: bytes) -> None:
         try:

@@ -73,7 +73,7 @@ def _plan_tail(disk: Disk, plan: Plan, queue: int, first: int, committed: int) -
         return []
     plan.damage.extend([damage.sentence() for damage in found.damage])
     name = segment_name(queue, first)
-    size = _size_of(disk, name) if found.is_closed else found.end
+    size = _size_of(disk, name) if found.is_closed or found.stored_end < 0 else found.stored_end
     mark = encode_entry(found.index.seed, MARK, found.last, found.index.latest, found.end)
     index = found.index.encode() + mark
     return [PlannedFile(name, size), PlannedFile(index_name(queue, first), len(index), index)]

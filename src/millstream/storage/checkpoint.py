@@ -22,19 +22,18 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from abc import ABC, abstractmethod
 from typing import Final, final
-
-from mypy_extensions import mypyc_attr
 
 from millstream.storage import exchange_facts, facts, queue_facts, stage_facts
 from millstream.storage.disk import DiskFault
 from millstream.storage.exchange_facts import ExchangeFold
 from millstream.storage.fold import PLACEHOLDER, Fold
 from millstream.storage.log_format import Record
+from millstream.storage.pending_table import PendingTable
 from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.stage_facts import StageFold
 from millstream.storage.stored_queue import QueueFold, decode_state, encode_state
+from millstream.storage.table import Table
 
 _KEY: Final = struct.Struct(">Q")
 _PAIR: Final = struct.Struct(">QQ")
@@ -54,38 +53,10 @@ GAP: Final = b"\0gap"
 KEY_SIZE_MAX: Final = 400  # of the part that comes from outside; tables have a bound near 500
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Table(ABC):
-    """Ordered keys and values; changes are one atom, made at `commit`."""
-
-    @abstractmethod
-    def get(self, key: bytes) -> bytes | None: ...
-
-    @abstractmethod
-    def put(self, key: bytes, value: bytes) -> None: ...
-
-    @abstractmethod
-    def delete(self, key: bytes) -> None: ...
-
-    @abstractmethod
-    def items(self, prefix: bytes) -> list[tuple[bytes, bytes]]: ...
-
-    def is_damaged(self, key: bytes) -> bool:
-        """Whether an entry is not what was put there, as far as this table can tell."""
-        return False
-
-    def find_fault(self) -> str:
-        """Why the table as a whole cannot be trusted; empty: it can, as far as it can tell."""
-        return ""
-
-    @abstractmethod
-    def commit(self) -> None: ...
-
-
 @final
 class Checkpoint:
     def __init__(self, table: Table, segments: SegmentWriter) -> None:
-        self._table = table
+        self._table = PendingTable(table)
         self._segments = segments
         self.orphans = 0
         self._queues = QueueFold()
@@ -103,7 +74,7 @@ class Checkpoint:
         body = record.body
         if kind == facts.MESSAGE:
             self._unused[self.last_sequence] = None
-            self._table.put(b"m" + _KEY.pack(self.last_sequence), _USES.pack(0) + body)
+            self._table.add(b"m" + _KEY.pack(self.last_sequence), _USES.pack(0) + body)
         elif queue_facts.FIRST_KIND <= kind <= queue_facts.LAST_KIND:
             self._queues.apply(kind, body)
             if kind == queue_facts.RECORD_APPENDED:

@@ -16,8 +16,11 @@ from millstream.storage.log import Batch
 from millstream.storage.log_format import (
     BATCH_HEAD_SIZE,
     FILE_HEADER_SIZE,
+    MARKED_FORMAT,
+    SYNCED_FORMAT,
     encode_batch_head,
     encode_file_header,
+    encode_mark,
 )
 
 FOLDER: Final = "log"
@@ -59,11 +62,16 @@ class LogFiles:
         self._prepared: DiskFile | None = None
         self.sealed: list[tuple[int, int]] = []  # files that will not be written again, last sequence in each
         self._last_sequence = 0
+        self._fault = ""  # of a sync: nothing may be written behind what it has lost
+        # without a sync per batch: up to where the file was synced, and up to where a mark in it says so
+        self._synced_end = FILE_HEADER_SIZE
+        self._marked_end = FILE_HEADER_SIZE
 
     def write(self, batch: Batch) -> None:
         """Append and sync. DiskFault with `is_full` leaves everything as it was."""
+        self._check_sound()
         if not self.fits(batch):
-            self._roll(BATCH_HEAD_SIZE + len(batch.records))
+            self._roll(self._room_for(batch))
         file = self.put(batch)
         if self.with_sync:
             file.sync()
@@ -71,12 +79,22 @@ class LogFiles:
         else:
             self.is_unsynced = True
 
+    def _check_sound(self) -> None:
+        if self._fault:
+            raise DiskFault(self._fault, is_sync=True)
+
     def fits(self, batch: Batch) -> bool:
         """Whether it needs no new file."""
-        return self._file is not None and self._offset + BATCH_HEAD_SIZE + len(batch.records) <= self._end
+        return self._file is not None and self._offset + self._room_for(batch) <= self._end
+
+    def _room_for(self, batch: Batch) -> int:
+        """A mark may go before it."""
+        heads = 1 if self.with_sync else 2
+        return heads * BATCH_HEAD_SIZE + len(batch.records)
 
     def put(self, batch: Batch) -> DiskFile:
         """Append one that fits, and give the file that is to be synced."""
+        self._check_sound()
         file = self._file
         assert file is not None
         head = encode_batch_head(
@@ -87,11 +105,15 @@ class LogFiles:
             self._epoch,
             self._salt_of(self._number),
         )
+        synced_end = self._synced_end
+        if synced_end > self._marked_end:
+            head = encode_mark(synced_end, self._number, self._epoch, self._salt_of(self._number)) + head
         hit = self._failpoints.hit
         hit("log.before_write")
         file.write_at(self._offset, head + batch.records)
         hit("log.after_write")
         self._offset += len(head) + len(batch.records)
+        self._marked_end = synced_end
         self._last_sequence = int(batch.last())
         return file
 
@@ -112,7 +134,13 @@ class LogFiles:
     def sync(self) -> None:
         if self.is_unsynced and self._file is not None:
             self.is_unsynced = False
-            self._file.sync()
+            end = self._offset  # batches that are put meanwhile lie behind it
+            try:
+                self._file.sync()
+            except DiskFault as fault:
+                self._fault = fault.text
+                raise
+            self._synced_end = end
 
     def _salt_of(self, number: int) -> int:
         return (self._salt * (2 * number + 1)) & 0xFFFF_FFFF if self._salt else 0
@@ -132,6 +160,8 @@ class LogFiles:
             self._roll(0)
 
     def _roll(self, needed: int) -> None:
+        # Only the last file may end in what was never synced: this one is whole before another has its name.
+        self.sync()
         number = self._number + 1
         size = max(self._file_size, FILE_HEADER_SIZE + needed)
         if self._prepared is not None and size > self._file_size:
@@ -147,12 +177,11 @@ class LogFiles:
             raise
         self._failpoints.hit("log.after_folder_sync")
         if self._file is not None:
-            self.sync()
             self._file.close()
             self.sealed.append((self._number, self._last_sequence))
         self._file = file
         self._number = number
-        self._offset = FILE_HEADER_SIZE
+        self._offset = self._synced_end = self._marked_end = FILE_HEADER_SIZE
         self._end = size
 
     def _make(self, name: str, number: int, size: int) -> DiskFile:
@@ -161,7 +190,8 @@ class LogFiles:
         file = self._disk.create(name, size)
         hit("log.after_create")
         try:
-            file.write_at(0, encode_file_header(number, self._epoch, self._salt_of(number)))
+            version = SYNCED_FORMAT if self.with_sync else MARKED_FORMAT
+            file.write_at(0, encode_file_header(number, self._epoch, self._salt_of(number), version))
             hit("log.after_header")
             file.sync()
             hit("log.after_header_sync")

@@ -7,6 +7,11 @@
             file, which nobody outside knows: a payload that looks like a batch is never taken for one.
     record  head (9 bytes): size of the body, checksum of kind and body, kind; then the body
 
+A file of format 2 is written without a sync per batch: what lies behind the last sync may reach the disk in any order,
+or not at all. So after a sync the next batch is preceded by a mark, a head without records whose place of the first
+sequence holds the position up to which the file was synced. A fault before such a position is corruption; one behind
+all of them belongs to the last moments before the power went. In format 1 every batch says that of all before it.
+
 A batch is one atom: it counts only if all of it is there. Its records are checked one by one, so that damage in the
 middle of a file can be told from a write that was cut short at its end, and named exactly. The number of the file in
 every batch keeps what an older file left in reused blocks from being taken for new.
@@ -25,7 +30,9 @@ from mypy_extensions import i64
 
 from millstream.storage.little_endian import read_u32
 
-VERSION: Final = 1
+VERSION: Final = 2  # the highest that is read
+SYNCED_FORMAT: Final = 1  # each batch was synced before the next was written
+MARKED_FORMAT: Final = 2  # batches are synced now and then, and marks say when
 FILE_MAGIC: Final = 0x4C57534D  # MSWL
 BATCH_MAGIC: Final = 0x4257534D  # MSWB
 FILE_HEADER_SIZE: Final = 32
@@ -62,8 +69,8 @@ class BatchHead:
         self.epoch: i64 = epoch
 
 
-def encode_file_header(number: int, epoch: int, salt: int = 0) -> bytes:
-    head = _FILE_HEADER.pack(FILE_MAGIC, VERSION, number, epoch)
+def encode_file_header(number: int, epoch: int, salt: int = 0, version: int = SYNCED_FORMAT) -> bytes:
+    head = _FILE_HEADER.pack(FILE_MAGIC, version, number, epoch)
     return head + _CHECKSUM.pack(value(head + _SALT.pack(salt)), salt)
 
 
@@ -93,6 +100,12 @@ def find_file_header_fault(data: bytes, number: int) -> str | None:
     return None
 
 
+def file_version(data: bytes) -> int:
+    """Of a header without fault."""
+    version: int = _FILE_HEADER.unpack_from(data)[1]
+    return version
+
+
 def append_record(writer: BytesWriter, kind: int, body: bytes) -> None:
     writer.write(_RECORD_HEAD.pack(len(body), extend(_KIND_CHECKSUMS[kind], body), kind))
     writer.write(body)
@@ -101,6 +114,11 @@ def append_record(writer: BytesWriter, kind: int, body: bytes) -> None:
 def encode_batch_head(size: int, count: int, number: int, first: int, epoch: int, salt: int = 0) -> bytes:
     rest = _BATCH_REST.pack(size, count, number, first, epoch)
     return struct.pack("<II", BATCH_MAGIC, value(rest) ^ salt) + rest
+
+
+def encode_mark(position: int, number: int, epoch: int, salt: int = 0) -> bytes:
+    """Everything before `position` was synced before this was written."""
+    return encode_batch_head(0, 0, number, position, epoch, salt)
 
 
 def decode_batch_head(data: bytes, position: int, number: int, salt: int = 0) -> BatchHead | None:

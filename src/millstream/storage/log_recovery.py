@@ -3,6 +3,10 @@
 A batch that is not whole at the very end was being written when the power went: it was never confirmed, it is cut. A
 batch that is damaged with anything valid behind it was confirmed once: that is corruption. It is named and left out,
 never guessed and never cut in silence.
+
+In a file that was not synced after every batch (format 2) the same holds of the last mark: what is damaged before the
+place it speaks of was safe once; behind it the first batch that is not whole ends the file, whatever lies behind that.
+So what comes back is always all facts up to one of them.
 """
 
 from __future__ import annotations
@@ -15,10 +19,12 @@ from millstream.storage.log_format import (
     BATCH_HEAD_SIZE,
     BATCH_MAGIC,
     FILE_HEADER_SIZE,
+    MARKED_FORMAT,
     BatchHead,
     Record,
     decode_batch_head,
     decode_records,
+    file_version,
     find_file_header_fault,
     find_salt,
 )
@@ -53,6 +59,8 @@ class RecoveredFile:
         self.is_newer = False  # a later release has written it: this one must not touch it
         self.salt = 0
         self.size = 0
+        self.has_marks = False  # it was synced now and then only
+        self.synced_end = -1  # and this far at least; -1: not looked yet
 
 
 def log_names(disk: Disk) -> list[str]:
@@ -70,6 +78,7 @@ def read_file(disk: Disk, name: str, is_last: bool) -> RecoveredFile:
     recovered.size = len(data)
     fault = find_file_header_fault(data, number)
     recovered.salt = find_salt(data, number, fault is None)
+    recovered.has_marks = fault is None and file_version(data) == MARKED_FORMAT
     if fault is not None:
         recovered.is_newer = "format" in fault
         if recovered.is_newer or "says it is number" in fault:
@@ -95,6 +104,9 @@ def _read_batches(recovered: RecoveredFile, data: bytes, is_last: bool) -> None:
                 recovered.records.extend(records)
                 position = recovered.end = end
                 continue
+            if is_last and _was_never_safe(recovered, data, position):
+                recovered.cut_at = position
+                return
             # its head is good, so is its size: what its records hold is never searched for batches
             following = _find_batch(data, end, recovered)
             if following < 0 and is_last:
@@ -103,6 +115,10 @@ def _read_batches(recovered: RecoveredFile, data: bytes, is_last: bool) -> None:
             _keep_whole(recovered, data, position, head, records, bad_at)
             position = recovered.end = end
             continue
+        if is_last and _was_never_safe(recovered, data, position):
+            if data[position:].strip(b"\0"):
+                recovered.cut_at = position
+            return
         if not data[position : position + BATCH_HEAD_SIZE].strip(b"\0"):
             following = _find_batch(data, position, recovered)
             if following < 0:
@@ -119,6 +135,21 @@ def _read_batches(recovered: RecoveredFile, data: bytes, is_last: bool) -> None:
         text = "the head of a batch is damaged; its records cannot be read"
         recovered.damage.append(Damage(recovered.name, position, following, text))
         position = following
+
+
+def _was_never_safe(recovered: RecoveredFile, data: bytes, position: int) -> bool:
+    """Whether what is not whole at `position` lies behind all that is known to have been synced."""
+    if not recovered.has_marks:
+        return False  # what lies behind it decides
+    if recovered.synced_end < 0:
+        recovered.synced_end = FILE_HEADER_SIZE
+        at = _find_batch(data, FILE_HEADER_SIZE, recovered)
+        while at >= 0:
+            head = decode_batch_head(data, at, recovered.number, recovered.salt)
+            if head is not None and head.count == 0:
+                recovered.synced_end = max(recovered.synced_end, int(head.first))
+            at = _find_batch(data, at + 1, recovered)
+    return position >= recovered.synced_end
 
 
 def _keep_whole(

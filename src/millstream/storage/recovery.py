@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from millstream.storage.checkpoint import Table, load_table, read_meta
+from millstream.storage.checkpoint import load_table, read_meta
 from millstream.storage.disk import Disk, Failpoints
 from millstream.storage.fold import Fold
 from millstream.storage.log_files import FOLDER, file_number
-from millstream.storage.log_format import FILE_HEADER_SIZE, Record
+from millstream.storage.log_format import FILE_HEADER_SIZE
 from millstream.storage.log_recovery import Damage, RecoveredFile, log_names, read_file
+from millstream.storage.table import Table
 
 QUARANTINE: Final = "quarantine"
 PIECE: Final = 4 * 1024 * 1024
@@ -27,7 +28,6 @@ class Recovery:
     def __init__(self, fold: Fold, folded_sequence: int) -> None:
         self.fold = fold
         self.folded_sequence = folded_sequence  # all up to here came from the table
-        self.records: list[Record] = []  # and these from the log
         self.damage: list[Damage] = []
         self.cuts: list[Damage] = []  # ends that were being written when the process died
         self.next_number = 1
@@ -40,9 +40,7 @@ def load_folded(table: Table, wall_offset_ns: int) -> tuple[Fold, int]:
     return fold, read_meta(table)[1]
 
 
-def recover(
-    disk: Disk, table: Table, wall_offset_ns: int, failpoints: Failpoints, keeps_records: bool = False
-) -> Recovery:
+def recover(disk: Disk, table: Table, wall_offset_ns: int, failpoints: Failpoints) -> Recovery:
     """Torn ends are cut, damage is copied aside, everything kept is made safe."""
     hit = failpoints.hit
     fold, folded = load_folded(table, wall_offset_ns)
@@ -75,8 +73,6 @@ def recover(
         for record in recovered.records:
             if record.sequence > fold.last_sequence:
                 fold.apply(record)
-                if keeps_records:
-                    found.records.append(record)
     disk.sync_folder(FOLDER)
     hit("recover.after_folder_sync")
     found.next_number = number + 1

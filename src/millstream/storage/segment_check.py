@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.storage.disk import Disk, DiskFault, DiskFile
+from millstream.storage.segment_blocks import complete_index, open_records, stored_range
 from millstream.storage.segment_format import (
     HEADER_SIZE,
     INDEX_INTERVAL,
@@ -38,6 +39,8 @@ class LostRange:
     def __init__(self, start: int, end: int, first: int) -> None:
         self.start = start
         self.end = end
+        self.stored_start = start  # and those of the file, which differ if it is compressed
+        self.stored_end = end
         self.first = first
         self.last = -1  # known when the next good record is; -1: to the end of the segment
 
@@ -49,7 +52,8 @@ class CheckedSegment:
         self.first = first
         self.is_last = is_last
         self.name = segment_name(queue, first)
-        self.size = 0
+        self.size = 0  # of the file, as if nothing in it were compressed
+        self.stored_size = 0  # of the file
         self.records = 0
         self.last = first - 1  # offset of the last good record
         self.latest = 0
@@ -85,12 +89,18 @@ def check_segment(disk: Disk, queue: int, first: int, is_last: bool, complete_to
         checked.unmet[known.positions[at]] = known.offsets[at]
     file = disk.open(checked.name)
     try:
-        checked.size = int(file.size())
+        checked.stored_size = int(file.size())
         header = file.read_at(0, HEADER_SIZE)
         checked.fault = find_header_fault(header, SEGMENT_MAGIC, queue, first)
         checked.is_foreign = header_version(header) > VERSION
+        file = open_records(file, header, known)
+        complete_index(file, known)
+        checked.size = int(file.size())
         if not checked.is_foreign:
             _walk(checked, known, file, complete_to)
+            _place(checked, file)
+        if not checked.must_rewrite():
+            complete_index(file, checked.index)  # one that must be written anew will not be compressed
     finally:
         file.close()
     if not checked.records and is_last and not checked.lost and checked.size <= HEADER_SIZE:
@@ -120,6 +130,14 @@ def _walk(checked: CheckedSegment, known: SegmentIndex, file: DiskFile, complete
             if known.safe_position >= start:
                 checked.lost[-1].last = max(known.safe_offset, checked.last)
             break
+
+
+def _place(checked: CheckedSegment, file: DiskFile) -> None:
+    """Say of what was found where in the file it is."""
+    for lost in checked.lost:
+        lost.stored_start, lost.stored_end = stored_range(file, lost.start, lost.end)
+    if checked.torn_at >= 0:
+        checked.torn_at = stored_range(file, checked.torn_at, checked.size)[0]
 
 
 def _note_record(checked: CheckedSegment, scan: SegmentScan) -> None:
@@ -171,9 +189,34 @@ def rewrite_segment(disk: Disk, checked: CheckedSegment) -> None:
     disk.sync_folder(folder)
 
 
+def unpack_segment(disk: Disk, queue: int, first: int, end: int) -> None:
+    """Write a compressed segment anew as it was before, up to a position. At any moment there is one that can be read."""
+    name = segment_name(queue, first)
+    unfinished = name + REPAIR_SUFFIX
+    disk.remove(unfinished)
+    source = disk.open(name)
+    try:
+        source = open_records(source, source.read_at(0, HEADER_SIZE), load_index(disk, queue, first))
+        target = disk.create(unfinished, 0)
+        try:
+            target.write_at(0, encode_header(SEGMENT_MAGIC, queue, first))
+            _copy(source, target, HEADER_SIZE, end, HEADER_SIZE)
+            target.sync()
+        finally:
+            target.close()
+    finally:
+        source.close()
+    disk.remove(index_name(queue, first))
+    disk.sync_folder(folder_name(queue))
+    disk.rename(unfinished, name)
+    disk.sync_folder(folder_name(queue))
+
+
 def _copy_good(disk: Disk, checked: CheckedSegment, target_name: str) -> None:
     source = disk.open(checked.name)
     try:
+        index = load_index(disk, checked.queue, checked.first)
+        source = open_records(source, source.read_at(0, HEADER_SIZE), index)
         target = disk.create(target_name, 0)
         try:
             header = encode_header(SEGMENT_MAGIC, checked.queue, checked.first)

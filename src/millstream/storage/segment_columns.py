@@ -92,6 +92,12 @@ class Places:
         self.faulty_end: i64 = 0  # behind a record whose body makes no sense, at `position`; 0: there is none
         self.is_done = False  # the end that was asked for is reached
 
+    def end(self, table: bytes, rows: i64, size: i64, position: i64) -> None:
+        self.table = table
+        self.rows = rows
+        self.size = size
+        self.position = position
+
 
 def find_places(
     piece: bytes, start: i64, limit: i64, chosen: RowFilter, rows_max: i64, size_max: i64, is_begun: bool
@@ -105,10 +111,7 @@ def find_places(
     position: i64 = start
     rows: i64 = 0
     size: i64 = 0
-    first: i64 = chosen.first
     end: i64 = chosen.end
-    since: i64 = chosen.since_ns
-    until: i64 = chosen.until_ns
     has_filter = chosen.has_filter
     while position < limit and rows < rows_max:
         body: i64 = position + _RECORD_HEAD
@@ -118,16 +121,17 @@ def find_places(
         if offset >= end:
             found.is_done = True
             break
-        if offset < first or time_ns < since or time_ns >= until:
+        if offset < chosen.first or time_ns < chosen.since_ns or time_ns >= chosen.until_ns:
             position = behind
             continue
         # The parts of the body, each behind its size. A part that would not end inside the body ends the walk.
         message: i64 = body + HEAD_SIZE
-        producer: i64 = piece[message - 1] if message <= behind else 0
-        if producer != 0:
-            message += producer + 8
+        if message <= behind and piece[message - 1] != 0:  # the size of a producer's name
+            message += i64(piece[message - 1]) + 8
         topic: i64 = message + _MESSAGE_HEAD
-        properties: i64 = topic + 4 + i64(read_i32_le(piece, topic - 4)) if topic <= behind else -1
+        properties: i64 = -1  # and no conditional expression, which would make an object for every row
+        if topic <= behind:
+            properties = topic + 4 + i64(read_i32_le(piece, topic - 4))
         publisher: i64 = -1
         payload: i64 = -1
         parts_end: i64 = -1
@@ -151,10 +155,7 @@ def find_places(
         rows += 1
         size += behind - position
         position = behind
-    found.table = table.getvalue()
-    found.rows = rows
-    found.size = size
-    found.position = position
+    found.end(table.getvalue(), rows, size, position)
     return found
 
 

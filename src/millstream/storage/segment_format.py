@@ -9,8 +9,11 @@
     index    header as in the segment, with a magic of its own; then entries of 32 bytes: offset, time, position, kind,
              checksum (over the entry and the place of the segment, so that none is taken for that of another)
 
+In format 2 the records are compressed in blocks (`segment_blocks`). Every position is then one among the records as they
+were before that, and an entry BLOCK tells where the block that begins at a position (in place of the offset) lies.
+
 Entries of the index by kind: a PLACE is where a record begins, one for about every 64 KiB; a MARK says that everything
-before that position was synced, and which offset was the last; SEALED is a mark behind which nothing comes. The time in
+before that position was synced, and which offset was the last (what follows it begins there); SEALED is a mark behind which nothing comes. The time in
 an entry is the latest of any record in the segment so far: clocks may step back, and so the first record at or after a
 time can still be found without reading all. Entries are written after the data they speak of is safe.
 
@@ -27,7 +30,9 @@ from typing import Final
 
 from google_crc32c import extend, value
 
-VERSION: Final = 1
+VERSION: Final = 2  # the highest that is read
+PLAIN_FORMAT: Final = 1
+PACKED_FORMAT: Final = 2  # the records are compressed
 SEGMENT_MAGIC: Final = 0x4753534D  # MSSG
 INDEX_MAGIC: Final = 0x4953534D  # MSSI
 HEADER_SIZE: Final = 32
@@ -40,6 +45,7 @@ OFFSET_MAX: Final = (1 << 63) - 1
 PLACE: Final = 1
 MARK: Final = 2
 SEALED: Final = 3
+BLOCK: Final = 4
 
 FOLDER: Final = "queues"
 SEGMENT_SUFFIX: Final = ".segment"
@@ -84,8 +90,8 @@ def decode_names(names: list[str]) -> tuple[list[int], list[int]]:
     return segments, indexes
 
 
-def encode_header(magic: int, queue: int, first: int) -> bytes:
-    head = _HEADER.pack(magic, VERSION, queue, first)
+def encode_header(magic: int, queue: int, first: int, is_packed: bool = False) -> bytes:
+    head = _HEADER.pack(magic, PACKED_FORMAT if is_packed else PLAIN_FORMAT, queue, first)
     return head + _CHECKSUM.pack(value(head))
 
 

@@ -7,6 +7,7 @@ from typing import final
 
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.segment_format import (
+    BLOCK,
     ENTRY_SIZE,
     HEADER_SIZE,
     INDEX_MAGIC,
@@ -33,6 +34,11 @@ class SegmentIndex:
         self.offsets: list[int] = []
         self.times: list[int] = []
         self.positions: list[int] = []
+        self.marks: list[int] = []  # positions behind which a record begins, if there is one
+        self.is_packed = False  # the segment is compressed
+        self.blocks: list[
+            tuple[int, int]
+        ] = []  # positions at which its blocks begin, and where those lie in the file
         self.safe_position = HEADER_SIZE  # every record before it was synced, as far as entries tell
         self.safe_offset = first - 1  # and this is not below the last of them
         self.size = 0  # of the file
@@ -59,6 +65,9 @@ class SegmentIndex:
             self.is_damaged = True
         for at in range(HEADER_SIZE, len(data), ENTRY_SIZE):
             entry = decode_entry(self.seed, data, at)
+            if entry is not None and entry[0] == BLOCK:
+                self.blocks.append((entry[1], entry[3]))
+                continue
             if entry is None or entry[1] >= end:
                 self.is_damaged = True
                 continue
@@ -69,6 +78,8 @@ class SegmentIndex:
                 else:
                     self.is_damaged = True
                     continue
+            elif not self.marks or position > self.marks[-1]:
+                self.marks.append(position)
             if position >= self.safe_position:
                 self.safe_position = position
                 self.safe_offset = offset
@@ -77,10 +88,32 @@ class SegmentIndex:
 
     def encode(self) -> bytes:
         """Header and places; what it knew of marks must be written behind them."""
-        parts = [encode_header(INDEX_MAGIC, self.queue, self.first)]
+        parts = [encode_header(INDEX_MAGIC, self.queue, self.first, self.is_packed)]
         for at in range(len(self.offsets)):
             parts.append(encode_entry(self.seed, PLACE, self.offsets[at], self.times[at], self.positions[at]))
+        for position, place in self.blocks:
+            parts.append(encode_entry(self.seed, BLOCK, position, 0, place))
         return b"".join(parts)
+
+    def put_places(self, places: dict[int, tuple[int, int]]) -> None:
+        """Take these, by position (offset, time), in place of all it has."""
+        self.offsets = []
+        self.times = []
+        self.positions = []
+        latest = 0
+        for position in sorted(places):
+            offset, time_ns = places[position]
+            if not self.offsets or offset > self.offsets[-1]:
+                latest = max(latest, time_ns)
+                self.offsets.append(offset)
+                self.times.append(latest)
+                self.positions.append(position)
+
+    def cut(self, position: int) -> None:
+        """Forget what lies behind a position."""
+        count = bisect_left(self.positions, position)
+        del self.offsets[count:], self.times[count:], self.positions[count:]
+        self.blocks = [block for block in self.blocks if block[0] < position]
 
     def find_offset(self, offset: int) -> int:
         """The entry to begin at for an offset; -1: at the first record."""
@@ -97,10 +130,15 @@ class SegmentIndex:
         """An offset below that of the record at an entry."""
         return self.offsets[at] - 1 if at >= 0 else self.first - 1
 
-    def position_behind(self, position: int) -> int:
-        """Where the next entry points to, -1 if there is none."""
+    def position_behind(self, position: int, end: int) -> int:
+        """Where the next record begins that an entry tells of, before `end`; -1 if none does."""
         at = bisect_right(self.positions, position)
-        return self.positions[at] if at < len(self.positions) else -1
+        mark = bisect_right(self.marks, position)
+        if at < len(self.positions) and self.positions[at] < end:
+            end = self.positions[at]
+        elif mark == len(self.marks) or self.marks[mark] >= end:
+            return -1
+        return min(end, self.marks[mark]) if mark < len(self.marks) else end
 
 
 def load_index(disk: Disk, queue: int, first: int, end: int = OFFSET_MAX) -> SegmentIndex:

@@ -17,6 +17,7 @@ from mypy_extensions import i64
 from millstream.storage.disk import Disk, DiskFault, DiskFile
 from millstream.storage.little_endian import read_u64
 from millstream.storage.log_recovery import Damage
+from millstream.storage.segment_blocks import complete_index, name_damage, open_records
 from millstream.storage.segment_format import (
     HEADER_SIZE,
     RECORD_HEAD_SIZE,
@@ -193,7 +194,9 @@ class SegmentPieces:
         elif not is_more:
             self._leave()
         self._on_damage(
-            Damage(segment.name, int(start), int(end), _DAMAGED), int(segment.last + 1), int(behind)
+            name_damage(segment.name, segment.file, int(start), int(end), _DAMAGED),
+            int(segment.last + 1),
+            int(behind),
         )
 
     def _on_damage(self, damage: Damage, first: int, end: int) -> None:
@@ -264,7 +267,10 @@ class SegmentPieces:
             raise
         try:
             header = file.read_at(0, HEADER_SIZE)
-            segment = _Open(first, name, file, load_index(self._disk, self._queue, first))
+            index = load_index(self._disk, self._queue, first)
+            file = open_records(file, header, index)
+            complete_index(file, index)
+            segment = _Open(first, name, file, index)
         except DiskFault:
             file.close()
             raise

@@ -15,6 +15,7 @@ from mypy_extensions import i64
 
 from millstream.storage.disk import Disk, DiskFault, DiskFile
 from millstream.storage.log_recovery import Damage
+from millstream.storage.segment_blocks import complete_index, name_damage, open_records
 from millstream.storage.segment_format import (
     HEADER_SIZE,
     INDEX_INTERVAL,
@@ -201,7 +202,7 @@ class SegmentReader:
                 break  # not there yet
             is_more = scan.go_on(segment.index)
             end = int(scan.position if is_more else max(scan.position, scan.size))
-            found.damage.append(Damage(segment.name, start, end, _DAMAGED))
+            found.damage.append(name_damage(segment.name, segment.file, start, end, _DAMAGED))
             if not is_more:
                 break
         else:
@@ -228,6 +229,7 @@ class SegmentReader:
             return
         segment.covered = size
         index = segment.index = load_index(self._disk, segment.queue, segment.first)
+        complete_index(segment.file, index)
         scan = scan_from(segment.file, index, size, len(index.positions) - 1)
         placed_at: i64 = scan.position
         while True:
@@ -303,6 +305,8 @@ class SegmentReader:
         index = load_index(self._disk, queue, first)
         try:
             header = file.read_at(0, HEADER_SIZE)
+            file = open_records(file, header, index)
+            complete_index(file, index)
         except DiskFault:
             file.close()
             raise

@@ -150,7 +150,9 @@ def find_run(piece: bytes, queue: i64, last: i64) -> Run:
         total ^= i64(read_i32_le(steps, _TABLE + 4 * ((high >> 16) & 255)))
         total ^= i64(read_i32_le(steps, 4 * ((high >> 24) & 255)))
         if size < _KNOWN_MAX:  # then over the body, whose checksum stands in the head.
-            tables = known[size] or _learn(size)
+            tables = known[size]
+            if len(tables) == 0:
+                tables = _learn(size)
             low = i64(read_i32_le(tables, 4 * (total & 255)))
             low ^= i64(read_i32_le(tables, _TABLE + 4 * ((total >> 8) & 255)))
             low ^= i64(read_i32_le(tables, 2 * _TABLE + 4 * ((total >> 16) & 255)))

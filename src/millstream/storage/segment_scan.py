@@ -79,9 +79,7 @@ class SegmentScan:
 
     def find_behind(self, index: SegmentIndex) -> int:
         """Where to go on behind the bytes at `position` that are no record; -1: nowhere."""
-        entry: i64 = index.position_behind(int(self.position))
-        if entry > self.size:
-            entry = -1
+        entry: i64 = index.position_behind(int(self.position), int(self.size))
         limit: i64 = entry if entry >= 0 else self.size
         position: i64 = self.position
         for _ in range(_HOPS_MAX):

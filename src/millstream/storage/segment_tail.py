@@ -7,10 +7,11 @@ they stay as they are, and the next record begins a new segment.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from millstream.storage.disk import Disk, DiskFault, DiskFile
 from millstream.storage.log_recovery import Damage
+from millstream.storage.segment_blocks import BlockFile, complete_index, name_damage, open_records
 from millstream.storage.segment_format import (
     HEADER_SIZE,
     INDEX_INTERVAL,
@@ -24,6 +25,8 @@ from millstream.storage.segment_format import (
 from millstream.storage.segment_index import SegmentIndex, load_index
 from millstream.storage.segment_scan import SegmentScan
 
+_DAMAGED: Final = "damaged; the records there cannot be trusted and are left out"
+
 
 @final
 class FoundTail:
@@ -31,6 +34,9 @@ class FoundTail:
         self.index = index
         self.last = index.safe_offset  # offset of the last record that is kept
         self.end = index.safe_position  # behind it
+        self.stored_end = (
+            self.end
+        )  # that in the file, if it is compressed; -1: it is in the middle of a block
         self.cut_at = -1  # where to cut; -1: nowhere
         self.is_unused = False  # it holds no record to keep
         self.is_closed = False  # nothing may be appended to it
@@ -47,15 +53,19 @@ def find_tail(disk: Disk, queue: int, first: int, committed: int) -> FoundTail:
     name = segment_name(queue, first)
     file = disk.open(name)
     try:
-        size = int(file.size())
         header = file.read_at(0, HEADER_SIZE)
         fault = find_header_fault(header, SEGMENT_MAGIC, queue, first)
         if header_version(header) > VERSION:
             raise DiskFault(f"{name}: {fault}")
+        file = open_records(file, header, found.index)
+        if complete_index(file, found.index):
+            found.index.is_damaged = True  # as good as: it lacks some blocks
+        size = int(file.size())
         if found.end > max(size, HEADER_SIZE):
             found.damage.append(Damage(name, size, found.end, "the end of the file is missing"))
         else:
             _walk(found, name, file, size, end)
+        _place(found, file)
     finally:
         file.close()
     found.is_closed = bool(found.damage)
@@ -78,7 +88,7 @@ def _walk(found: FoundTail, name: str, file: DiskFile, size: int, end: int) -> N
                 found.cut_at = bad_at if bad_at >= 0 else int(scan.start)
                 return
             if bad_at >= 0:
-                _note_damage(found, name, bad_at, int(scan.start))
+                found.damage.append(name_damage(name, file, bad_at, int(scan.start), _DAMAGED))
                 bad_at = -1
             _keep(found, scan)
             continue
@@ -104,6 +114,10 @@ def _keep(found: FoundTail, scan: SegmentScan) -> None:
     index.latest = max(index.latest, int(scan.time))
 
 
-def _note_damage(found: FoundTail, name: str, start: int, end: int) -> None:
-    text = "damaged; the records there cannot be trusted and are left out"
-    found.damage.append(Damage(name, start, end, text))
+def _place(found: FoundTail, file: DiskFile) -> None:
+    """Where in the file the next record goes."""
+    end = found.cut_at if found.cut_at >= 0 else found.end
+    found.stored_end = end
+    if isinstance(file, BlockFile):
+        found.stored_end = file.place_of(end)
+        found.index.cut(end)

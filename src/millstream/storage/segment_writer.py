@@ -20,7 +20,10 @@ from typing import Final, final
 
 from millstream.storage.disk import Disk, DiskFault, DiskFile, Failpoints
 from millstream.storage.log_recovery import Damage
+from millstream.storage.segment_blocks import BlockPacker, open_records
+from millstream.storage.segment_check import unpack_segment
 from millstream.storage.segment_format import (
+    BLOCK,
     BODY_PLACE,
     FOLDER,
     HEADER_SIZE,
@@ -84,9 +87,12 @@ class _Tail:
         self.seed = 0
         self.file: DiskFile | None = None
         self.is_made = False  # the segment has a file
-        self.written = 0  # bytes in the file
-        self.end = 0  # and in memory behind them
+        self.is_packed = False  # it is compressed
+        self.written = 0  # bytes in the file, before they were compressed
+        self.stored = 0  # bytes in the file
+        self.end = 0  # position behind all, those in memory included
         self.parts: list[bytes] = []
+        self.blocks: list[_Block] = []  # that begin among these
         self.latest = 0  # time of any record in the segment
         self.placed_at = 0  # position of the last place in the index
         self.index_end = 0
@@ -96,11 +102,26 @@ class _Tail:
 
 
 @final
+class _Block:
+    """Where a block begins: at which part in memory, at which position; its first offset, the latest time so far."""
+
+    def __init__(self, part: int, position: int, first: int, latest: int) -> None:
+        self.part = part
+        self.position = position
+        self.first = first
+        self.latest = latest
+
+
+@final
 class SegmentWriter:
-    def __init__(self, disk: Disk, failpoints: Failpoints, segment_size: int) -> None:
+    def __init__(
+        self, disk: Disk, failpoints: Failpoints, segment_size: int, is_packed: bool = False
+    ) -> None:
         self._disk = disk
         self._failpoints = failpoints
         self._segment_size = segment_size
+        self._is_packed = is_packed  # new segments are compressed
+        self._packer = BlockPacker()
         self._tails: dict[int, _Tail] = {}
         self._changed: dict[int, None] = {}  # queues with something to make safe
         self._opened: dict[int, None] = {}  # queues whose file is open, the one used longest ago first
@@ -128,13 +149,15 @@ class SegmentWriter:
         if tail.first >= 0 and tail.end + size > self._segment_size and tail.end > HEADER_SIZE:
             self._roll(tail)
         if tail.first < 0:
-            _begin(tail, offset)
+            _begin(tail, offset, self._is_packed)
             self._buffered += HEADER_SIZE
         if time_ns > tail.latest:
             tail.latest = time_ns
-        if tail.end - tail.placed_at >= INDEX_INTERVAL or tail.end == HEADER_SIZE:
+        begins_block = tail.is_packed and not tail.blocks
+        if begins_block or tail.end - tail.placed_at >= INDEX_INTERVAL or tail.end == HEADER_SIZE:
             tail.entries.append(encode_entry(tail.seed, PLACE, offset, tail.latest, tail.end))
             tail.placed_at = tail.end
+            tail.blocks.append(_Block(len(tail.parts), tail.end, offset, tail.latest))
         tail.parts.append(encode_record_head(body))
         tail.parts.append(body)
         tail.end += size
@@ -217,6 +240,10 @@ class SegmentWriter:
         tail = _Tail(queue, firsts, -1)
         while firsts:
             found = find_tail(self._disk, queue, firsts[-1], committed)
+            if found.stored_end < 0 and not found.is_closed:
+                # Whoever committed had finished a block then; but nothing is lost if it was not so.
+                unpack_segment(self._disk, queue, firsts[-1], found.end)
+                found = find_tail(self._disk, queue, firsts[-1], committed)
             self.damage.extend(found.damage)
             if not found.is_unused:
                 self._take(tail, found)
@@ -233,22 +260,27 @@ class SegmentWriter:
         index = found.index
         file = self._disk.open(segment_name(tail.queue, index.first))
         try:
+            file = open_records(file, file.read_at(0, HEADER_SIZE), index)
             if self._committed is None and found.end > index.safe_position:
                 file.sync()  # written by one who died before this
                 self._sync_names([tail])
             if index.is_damaged:
                 self._rewrite_index(found)  # before the cut: it may point behind it
-            if found.cut_at >= 0:
-                self._cut(file, found.cut_at)
+            is_left = index.is_packed != self._is_packed and not found.is_closed
+            if found.cut_at >= 0 or is_left:
+                # one that is left behind is cut anew: an earlier cut may be in the cache only, its sync having failed
+                self._cut(file, found.cut_at if found.cut_at >= 0 else found.end)
         finally:
             file.close()
         tail.last = found.last
-        if found.is_closed:
-            return
+        if found.is_closed or is_left:
+            return  # the next record begins a new one
         tail.first = index.first
         tail.seed = index.seed
         tail.is_made = True
+        tail.is_packed = index.is_packed
         tail.written = tail.end = found.end
+        tail.stored = found.stored_end
         tail.latest = index.latest
         tail.placed_at = index.positions[-1] if index.positions else 0
         tail.index_end = index.size
@@ -294,14 +326,30 @@ class SegmentWriter:
         if not tail.parts:
             return
         file = self._file_of(tail)
-        data = b"".join(tail.parts)
+        data = self._pack(tail) if tail.is_packed else b"".join(tail.parts)
         self._failpoints.hit("segment.before_write")
-        file.write_at(tail.written, data)
+        file.write_at(tail.stored, data)
         self._failpoints.hit("segment.after_write")
         tail.parts.clear()
-        tail.written += len(data)
+        tail.blocks.clear()
+        tail.stored += len(data)
+        self._buffered -= tail.end - tail.written
+        tail.written = tail.end
         tail.is_unsynced = True
-        self._buffered -= len(data)
+
+    def _pack(self, tail: _Tail) -> bytes:
+        """What is in memory, as blocks."""
+        blocks = tail.blocks
+        data = tail.parts[: blocks[0].part]  # the header, if there is none yet
+        place = tail.stored + sum([len(part) for part in data])
+        for at in range(len(blocks)):
+            block = blocks[at]
+            end = blocks[at + 1].part if at + 1 < len(blocks) else len(tail.parts)
+            records = b"".join(tail.parts[block.part : end])
+            data.append(self._packer.pack(tail.seed, records, block.position, block.first, block.latest))
+            tail.entries.append(encode_entry(tail.seed, BLOCK, block.position, 0, place))
+            place += len(data[-1])
+        return b"".join(data)
 
     def _sync(self, tail: _Tail) -> None:
         file = self._file_of(tail)
@@ -372,7 +420,7 @@ class SegmentWriter:
         tail.is_made = True
         tail.is_name_unsynced = True
         index = self._disk.create(index_name(queue, tail.first), 0)
-        header = encode_header(INDEX_MAGIC, queue, tail.first)
+        header = encode_header(INDEX_MAGIC, queue, tail.first, tail.is_packed)
         index.write_at(0, header)
         index.close()
         tail.index_end = len(header)
@@ -390,9 +438,10 @@ class SegmentWriter:
         self._close(tail)
         self._buffered -= tail.end - tail.written
         tail.parts.clear()
+        tail.blocks.clear()
         tail.entries.clear()
         tail.first = -1
-        tail.end = tail.written = 0
+        tail.end = tail.written = tail.stored = 0
         tail.is_unsynced = tail.is_name_unsynced = False
         self._changed.pop(tail.queue, None)
 
@@ -409,13 +458,14 @@ class SegmentWriter:
         hit("segment.after_remove_sync")
 
 
-def _begin(tail: _Tail, offset: int) -> None:
-    header = encode_header(SEGMENT_MAGIC, tail.queue, offset)
+def _begin(tail: _Tail, offset: int, is_packed: bool) -> None:
+    header = encode_header(SEGMENT_MAGIC, tail.queue, offset, is_packed)
+    tail.is_packed = is_packed
     tail.first = offset
     tail.seed = entry_seed(tail.queue, offset)
     tail.firsts.append(offset)
     tail.is_made = False
-    tail.written = 0
+    tail.written = tail.stored = 0
     tail.end = len(header)
     tail.parts.append(header)
     tail.latest = 0

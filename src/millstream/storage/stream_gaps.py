@@ -9,11 +9,12 @@ from __future__ import annotations
 import struct
 from typing import Final, final
 
-from millstream.storage.checkpoint import GAP, Table, load_queues
+from millstream.storage.checkpoint import GAP, load_queues
 from millstream.storage.disk import Disk
 from millstream.storage.segment_check import CheckedSegment, check_segment
 from millstream.storage.segment_format import decode_names, folder_name
 from millstream.storage.stored_queue import QueueFold, StoredQueue
+from millstream.storage.table import Table
 
 _PAIR: Final = struct.Struct(">QQ")
 _LAST: Final = struct.Struct("<Q")

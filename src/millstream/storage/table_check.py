@@ -6,12 +6,13 @@ import struct
 from typing import Final, final
 
 from millstream.storage import facts
-from millstream.storage.checkpoint import META, Table, binding_entry, exchange_entry, query_entry, to_key
+from millstream.storage.checkpoint import META, binding_entry, exchange_entry, query_entry, to_key
 from millstream.storage.exchange_facts import decode_binding, decode_exchange
 from millstream.storage.facts import FactFault
 from millstream.storage.fold import PLACEHOLDER
 from millstream.storage.stage_facts import decode_query
 from millstream.storage.stored_queue import decode_state
+from millstream.storage.table import Table
 
 _KEY: Final = struct.Struct(">Q")
 _PAIR: Final = struct.Struct(">QQ")

@@ -113,7 +113,7 @@ async def test_a_repeat_of_a_producer_gets_no_offset() -> None:
         {"payload": "", "key": "a/#"},
         {"payload": "", "key": "a/$ack"},
         {"payload": "", "properties": [["a"]]},
-        {"payload": "", "properties": [["a", "b"]] * 65},
+        {"payload": "", "properties": [["a", "b"]] * 257},
         {"payload": "", "properties": [["a", "x" * 65_536]]},
         {"payload": "", "content_type": "\x00"},
         {"payload": "", "expiry_s": -1},

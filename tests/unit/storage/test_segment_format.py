@@ -110,7 +110,7 @@ def test_an_index_finds_the_place_before_an_offset_and_a_time() -> None:
     assert index.times == [100, 100, 300]  # a clock that stepped back does not hide what was before
     assert [index.find_offset(offset) for offset in (4, 5, 49, 50, 1000)] == [-1, 0, 0, 1, 2]
     assert [index.find_time(time_ns) for time_ns in (50, 100, 101, 300, 301)] == [-1, -1, 1, 1, 2]
-    assert [index.position_behind(position) for position in (0, 32, 70_000, 140_000)] == [
+    assert [index.position_behind(position, 1 << 30) for position in (0, 32, 70_000, 140_000)] == [
         32,
         70_000,
         140_000,

@@ -253,3 +253,19 @@ def test_the_end_of_a_file_that_is_missing_is_named() -> None:
     assert len(found.damage) == 1
     assert found.damage[0].start == 32 + 10 * 1032 < found.damage[0].end <= whole
     assert offsets(read_all(disk, 1)[0]) == list(range(10))
+
+
+def test_a_damaged_size_costs_no_more_than_what_was_made_safe_with_it() -> None:
+    """Where something was finished a record begins, as at a place in the index."""
+    disk = SimulatedDisk()
+    bodies = [make_body(1, offset, 100) for offset in range(30)]
+    for first in (0, 10, 20):
+        fill(disk, bodies[first : first + 10])
+    name = segment_name(1, 0)
+    start = disk.content(name).index(bodies[12]) - 8
+    disk.flip_bit(name, start + 2)
+    found, damage = read_all(disk, 1)
+    assert offsets(found) == [*range(12), *range(20, 30)]
+    assert [(fault.start, fault.end) for fault in damage] == [
+        (start, disk.content(name).index(bodies[20]) - 8)
+    ]

@@ -12,6 +12,7 @@ from millstream.storage.disk import DiskFault, DiskFile
 from millstream.storage.segment_format import (
     HEADER_SIZE,
     SEGMENT_MAGIC,
+    VERSION,
     encode_header,
     index_name,
     segment_name,
@@ -248,12 +249,12 @@ def test_a_segment_of_a_later_format_is_refused() -> None:
     fill(disk, 1, 3)
     name = segment_name(1, 0)
     header = encode_header(SEGMENT_MAGIC, 1, 0)
-    head = header[:4] + b"\x02" + header[5:24]
+    head = header[:4] + bytes([VERSION + 1]) + header[5:24]
     disk.replace(name, head + value(head).to_bytes(8, "little") + disk.content(name)[HEADER_SIZE:])
-    with pytest.raises(DiskFault, match="format 2; this release reads up to 1"):
+    with pytest.raises(DiskFault, match=f"format {VERSION + 1}; this release reads up to {VERSION}"):
         new_writer(disk).append(1, make_body(1, 3))
     _, damage = read_all(disk, 1)
-    assert "format 2" in damage[0].text
+    assert f"format {VERSION + 1}" in damage[0].text
 
 
 def test_only_whole_segments_below_the_offset_are_dropped() -> None:

@@ -164,6 +164,7 @@ def _cut(whole: bytes, size: int, kind: int) -> bytes:
 
 def test_an_entry_of_the_table_in_the_place_of_another_is_found(both: Both, query: StoredQuery) -> None:
     both.begin(query, 1)
+    both.checkpoint.finish(1)
     ((key, body),) = both.table.items(b"b")
     both.table.put(key + b"x", body)
     both.table.put(b"bdefault\0cut", body[:-3])

@@ -8,9 +8,10 @@ import pytest
 
 from millstream.model.message import Message
 from millstream.storage import facts
-from millstream.storage.checkpoint import META, Table, to_key
+from millstream.storage.checkpoint import META, to_key
 from millstream.storage.store import StoredSubscription
 from millstream.storage.stored_queue import StoredQueue, encode_state
+from millstream.storage.table import Table
 from millstream.storage.table_check import check_table
 
 
