@@ -10,7 +10,7 @@ from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.runtime.mqtt_client import MqttClient
 
 AT_ONCE = 200
-RECEIVE_TIMEOUT_S = 60.0
+RECEIVE_TIMEOUT_S = 240.0
 
 
 @dataclass(frozen=True)

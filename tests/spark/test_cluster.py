@@ -23,7 +23,7 @@ from crash.spark_streams import StreamBroker, read_lake
 ROWS = 2000
 BATCH_ROWS = 500
 PUBLISH_AT_ONCE = 250
-WAIT_S = 120
+WAIT_S = 300
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import millstream
 pytest_plugins = ["spark_fixtures"]
 
 SOURCE = str(Path(millstream.__file__).resolve().parents[1])  # of the build under test
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 
 
 class Shell:

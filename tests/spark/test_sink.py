@@ -19,7 +19,7 @@ from millstream.runtime.failpoints import VARIABLE
 
 pytest_plugins = ["spark_fixtures"]
 
-WAIT_S = 90
+WAIT_S = 300
 
 
 def numbers(spark: SparkSession, count: int, partitions: int = 3) -> DataFrame:
