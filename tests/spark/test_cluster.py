@@ -72,7 +72,7 @@ def fill(broker: StreamBroker, name: str) -> None:
         broker.call("queue.publish", name=name, messages=messages)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_a_job_on_a_cluster_copies_every_offset_once_although_an_executor_dies(
     broker: StreamBroker, cluster: SparkCluster, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ def test_a_block_is_left_out_only_when_the_page_says_so() -> None:
     assert python_blocks(text) == [(3, "x = 1\n")]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_run(
     page: str, spark: SparkSession, own_streams: StreamBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

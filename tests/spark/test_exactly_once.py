@@ -19,7 +19,7 @@ KILLS = [
 ]  # between them a stream is added, and the limit of a batch changes with the life of the job
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_every_offset_is_in_both_sinks_once_after_the_broker_and_the_driver_were_killed(
     tmp_path: Path,
 ) -> None:

@@ -58,7 +58,7 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_a_pipeline_is_started_watched_and_stopped_and_goes_on_where_it_was(
     shell: Shell, streams: StreamBroker
 ) -> None:
@@ -91,7 +91,7 @@ def test_a_pipeline_is_started_watched_and_stopped_and_goes_on_where_it_was(
     assert max(line.get("rows", 0) for line in lines) == 100, "not from the beginning"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_what_is_wrong_is_told_in_one_sentence(shell: Shell, streams: StreamBroker) -> None:
     unknown = shell.type("run", "rollup", "--set", "queues=q", "--set", "windw=1 minute")
     assert unknown.returncode == 2

@@ -14,7 +14,7 @@ from spark_world import StreamBroker, first_line, unique
 
 pytest_plugins = ["spark_fixtures"]
 
-WAIT_S = 90  # a bound; a run ends when its records are read
+WAIT_S = 300  # a bound; a run ends when its records are read
 
 
 class Copy:
