@@ -50,7 +50,8 @@ Written by `./dev bench spark`; do not edit. Every figure below comes from one r
 - Latency: 100,000 rows/s are published; a query without limits writes them to a lake of Parquet. From the moment a block of 1,000 rows is sent to the moment Spark has noted the commit of its batch.
 - Length: the last million rows of a stream of {long_rows:,} and of one of 1,000,000.
 - Interference: publishing into another stream, 10 publishers with 256 in flight (throughput) and 16 with one (answer time), while Spark reads the backlog again and again; while Spark reads the same
-  rows from Parquet files, which the broker has no part in; and while burners use as much processor time as Spark and the reader together did.
+  rows from Parquet files, which the broker has no part in; and, for comparison, while burners are told to use as much processor time as Spark and the reader together did
+  (where processors are short they get less). Broker, reader, publishers and Spark are sessions of their own, which is what the scheduler shares by.
 - Where other programs used more than a tenth of the processors a figure is *disturbed*: ours then proves a target if it can and breaks none, that of the other side proves nothing.
 """
 

@@ -295,6 +295,7 @@ def test_the_reader_steps_back_behind_the_broker_as_far_as_it_is_told(start_brok
     (pid,) = reader_pids(broker)
     steps = os.getpriority(os.PRIO_PROCESS, pid) - os.getpriority(os.PRIO_PROCESS, os.getpid())
     assert steps == 7
+    assert os.getsid(pid) != os.getsid(broker.process.pid)  # the share of the one is not the other's
     assert broker.stop() == 0
 
 

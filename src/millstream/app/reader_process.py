@@ -91,6 +91,8 @@ class ReaderProcess:
             "millstream.reader.run",
             stdin=asyncio.subprocess.PIPE,
             pass_fds=(listening.fileno(),),
+            # Where processors are shared by session, it takes nothing of the broker's share.
+            start_new_session=True,
         )
         assert process.stdin is not None
         process.stdin.write(self._settings(listening.fileno()).encode())
