@@ -88,7 +88,8 @@ class Worker(QueueClient):
     def on_delivery(self, packet: Publish) -> None:
         words = words_of(packet)
         place = int(words.get(b"offset", b"%d" % UNKNOWN))
-        label = self.journal.note_delivered(self.group, packet.payload, place)
+        is_marked = self.version < 5 or b"redelivered" in words  # older clients cannot be told
+        label = self.journal.note_delivered(self.group, packet.payload, place, is_marked)
         if label is None:
             return
         if self.version < 5:

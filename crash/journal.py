@@ -40,6 +40,7 @@ class Journal:
         self.now_s = 0.0  # when the driver looked last
         self.steps: list[Step] = []
         self._step_s: list[float] = []
+        self._handed: dict[tuple[str, int], Label] = {}  # reader, place: what it has seen there
         self._confirmed_s: dict[Label, float] = {}
         self.at_risk: list[dict[Label, None]] = []  # by power cut
         self.done: dict[str, dict[Label, None]] = {reader: {} for reader in readers}
@@ -67,12 +68,18 @@ class Journal:
             if label not in done:
                 self._missing[reader][label] = None
 
-    def note_delivered(self, reader: str, payload: bytes, place: int = UNKNOWN) -> Label | None:
-        """The message, unless it is damaged or nobody sent it."""
+    def note_delivered(
+        self, reader: str, payload: bytes, place: int = UNKNOWN, is_marked: bool = True
+    ) -> Label | None:
+        """The message, unless it is damaged or nobody sent it. `is_marked`: the reader was told that it may have had it."""
         label = find_label(payload)
         if label is None or label not in self.sent:
             self.oddities.append(f"{reader} was given what nobody sent: {payload[:60]!r} (place {place})")
             return None
+        if place != UNKNOWN:
+            if not is_marked and self._handed.get((reader, place)) == label:
+                self.oddities.append(f"{reader} was given offset {place} again as if for the first time")
+            self._handed[reader, place] = label
         self._add((DELIVERED, reader, label, place))
         return label
 
@@ -88,6 +95,7 @@ class Journal:
 
     def note_power_cut(self, since_s: float) -> None:
         """All since then may be gone."""
+        self._handed.clear()  # places may be given anew
         taken = {label: None for label in self.confirmed if self._confirmed_s[label] >= since_s}
         self.at_risk.append(taken)
         for label in taken:

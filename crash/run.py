@@ -13,7 +13,7 @@ from pathlib import Path
 
 from crash.broker import Broker
 from crash.campaign import Campaign, Result
-from crash.journal import PATHS, QOS2
+from crash.journal import PATHS
 from crash.power import PowerCutBroker, find_obstacle, find_window_s
 from millstream.build_kind import build_name
 
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
         "--pull-the-plug",
         action="store_true",
         help="lose what was not synced too; needs root to mount an image. With --set storage.durability=os the last "
-        "second may be lost, from the newest back, and nothing else; exactly once is not promised then, and left out",
+        "second may be lost, from the newest back, and nothing else",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
     options = parser.parse_args(arguments)
@@ -78,13 +78,8 @@ def main(arguments: list[str]) -> int:
         print(f"the plug cannot be pulled here: {find_obstacle()}")
         return 2
     window_s = find_window_s(tuple(options.set)) if options.pull_the_plug else 0.0
-    paths = options.paths or PATHS
-    if window_s and options.paths is None:
-        # A subscriber remembers ids of deliveries that such a broker has forgotten, and drops what gets them next: exactly
-        # once needs fsync.
-        paths = tuple(path for path in PATHS if path != QOS2)
     result = Campaign(
-        paths,
+        options.paths or PATHS,
         options.kills,
         options.seed,
         options.module,

@@ -9,6 +9,7 @@ from millstream.storage.log import Batch, BatchWriter, Log
 from millstream.storage.log_files import FOLDER, LogFiles
 from millstream.storage.log_store import LogStore
 from millstream.storage.recovery import recover
+from millstream.storage.stop_mark import StopMark, find_unsure, remove_mark, write_mark
 from simulation.disk import SimulatedDisk
 from simulation.table import SimulatedTable
 from simulation.workload import Teller
@@ -90,6 +91,22 @@ class Node:
         self.teller = Teller(self.store)
         self.teller.adopt(self.state)
         self._old_file = next_number - 1
+        self.unsure = find_unsure(disk, self.recovered)
+        remove_mark(disk)  # from here on records may be handed out
+
+    def stop(self) -> bool:
+        """A clean stop: all that was told is safe, and a mark says so. False: the disk does not allow it."""
+        while self.log.durable < self.log.position and not self.log.fault and not self.log.is_full:
+            self.log.flush()
+            self.writer.work()
+        if self.log.fault or self.log.is_full:
+            return False
+        try:
+            self.files.close()
+            write_mark(self.disk, StopMark(int(self.log.position), self.unsure))
+        except DiskFault:
+            return False
+        return True
 
     def checkpoint(self) -> None:
         """Fold what is sealed: files of this run, or at first those of the runs before."""

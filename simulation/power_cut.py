@@ -3,6 +3,8 @@
 - Everything confirmed is there. In `os` mode: everything up to the last sync.
 - Nothing is there that was never told, and nothing of an atom without the rest of it.
 - The order is kept, and the state is the one those facts make in memory.
+- What was handed out in an earlier life and may come again is known to have been, or in doubt; after a clean stop
+  nothing else is.
 - No damage is reported where there was none, and a file that is damaged is kept as it was found.
 """
 
@@ -24,6 +26,7 @@ from simulation.deaths import (
     quarantine_name,
     spoil,
 )
+from simulation.deliveries import Deliveries
 from simulation.disk import PowerCut, SimulatedDisk
 from simulation.exchange_workload import ExchangeWorkload, model_after
 from simulation.failpoints import DeadlyFailpoints
@@ -72,6 +75,8 @@ class PowerCutRun:
         self._workload = Workload(self._chance)
         self._queue_workload = QueueWorkload(self._chance)
         self._exchange_workload = ExchangeWorkload(random.Random(seed))
+        self._deliveries = Deliveries(random.Random(seed))
+        self._stops = random.Random(seed)  # whether an end is a clean one
         self._told: list[tuple[Fact, int]] = []  # each with the position it led to
         self._atoms: dict[int, None] = {0: None}  # positions between two atoms
         self._promised = 0  # the position up to which everything must come back
@@ -88,6 +93,7 @@ class PowerCutRun:
                 self._live()
                 if self._failpoint in QUARANTINE_FAILPOINTS:
                     self._spoil()
+            self._deliveries.on_start()
             self._recover_and_check(Node(self._disk, self._table, DeadlyFailpoints(), self._file_size))
         except Broken as broken:
             self.outcome.fault = str(broken)
@@ -110,6 +116,7 @@ class PowerCutRun:
         if ending in ("moment", "start"):
             disk.cut_power_at = disk.steps + chance.randrange(1, 8 if ending == "start" else 250)
         try:
+            self._deliveries.on_start()
             is_hasty = self._planted == "hasty"
             node = Node(
                 disk,
@@ -125,6 +132,8 @@ class PowerCutRun:
             if chance.random() < 0.5:
                 node.checkpoint()
             self._work(node, ending)
+            if ending in ("quiet", "moment") and self._stops.random() < 0.5:
+                ending = self._stop(node)
         except PowerCut as cut:
             self._note(f"power cut: {cut}")
             if ending == "failpoint":
@@ -158,10 +167,7 @@ class PowerCutRun:
                 node.disk.fill(chance.randrange(2000) if round_number == fault_at else None)
             for _ in range(chance.randrange(1, 5)):
                 workload = self._workload if chance.random() < 0.5 else self._queue_workload
-                for fact in workload.next_atom() + self._exchange_workload.next_atom():
-                    node.teller.tell(fact)
-                    self._told.append((fact, int(node.log.position)))
-                self._atoms[int(node.log.position)] = None
+                self._tell(node, workload.next_atom() + self._exchange_workload.next_atom())
             node.log.flush()
             if chance.random() < 0.8:
                 node.writer.work()
@@ -171,7 +177,23 @@ class PowerCutRun:
                 self._sync(node)
             if node.files.sealed and chance.random() < 0.3:
                 node.checkpoint()
+            self._deliveries.hand_out(self._told, self._queue_workload.model, int(node.log.durable))
         self._check_fence(node)
+
+    def _tell(self, node: Node, atom: list[Fact]) -> None:
+        for fact in atom:
+            node.teller.tell(fact)
+            self._told.append((fact, int(node.log.position)))
+            self._deliveries.on_told(fact)
+        self._atoms[int(node.log.position)] = None
+
+    def _stop(self, node: Node) -> str:
+        self._tell(node, self._deliveries.end(self._queue_workload.model))
+        if not node.stop():
+            return "a stop that failed"
+        self._promise(int(node.log.durable))
+        self._deliveries.on_stopped(node.unsure)
+        return "clean stop"
 
     def _sync(self, node: Node) -> None:
         """What `os` mode does now and then. A sync that fails promises nothing and fences the log."""
@@ -236,6 +258,8 @@ class PowerCutRun:
             describe_exchanges(model.exchanges(), model.bindings()),
             describe_exchanges(node.state.exchanges, node.state.bindings),
         )
+        is_damaged = bool(node.recovered.damage)
+        difference = difference or self._deliveries.find_fault(node.state, last, is_damaged)
         if difference:
             raise Broken(difference)
         for gap in find_all_gaps(node.disk, node.table):

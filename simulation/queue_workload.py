@@ -95,27 +95,27 @@ class QueueModel:
 class QueueWorkload:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._model = QueueModel()
+        self.model = QueueModel()
         self._next_number = 1
         self._next_message = 1
 
     def remember(self, told: Sequence[Fact], last_queue: int) -> None:
         """Stand where these facts lead, and go on numbering queues as a broker would."""
-        self._model = model_after(told)
+        self.model = model_after(told)
         self._next_number = last_queue + 1
 
     def next_atom(self) -> list[Fact]:
         facts = self._choose()
         for fact in facts:
-            self._model.tell(fact)
+            self.model.tell(fact)
         return facts
 
     def _choose(self) -> list[Fact]:
         chance = self._chance
-        if not self._model.queues or (len(self._model.queues) < QUEUES and chance.random() < 0.3):
+        if not self.model.queues or (len(self.model.queues) < QUEUES and chance.random() < 0.3):
             return self._declare()
-        number = chance.choice(list(self._model.queues))
-        queue = self._model.queues[number]
+        number = chance.choice(list(self.model.queues))
+        queue = self.model.queues[number]
         kind = chance.choices(
             ("append", "settle", "return", "trim", "group", "remove"), (50, 30, 8, 4, 6, 2)
         )[0]

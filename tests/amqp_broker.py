@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from amqp_names import IS_OURS, URL
 from conftest import BrokerProcess
+from raw_amqp import AmqpClients
+from raw_amqp_channel import AmqpChannel
 
 
 def start_amqp_broker(folder_of: pytest.TempPathFactory, *settings: str) -> BrokerProcess:
@@ -36,3 +38,18 @@ def amqp_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @pytest.fixture
 def amqp_url(amqp_port: int) -> str:
     return f"amqp://guest:guest@127.0.0.1:{amqp_port}/"
+
+
+@pytest.fixture
+def clients(amqp_port: int) -> Iterator[AmqpClients]:
+    """Of raw frames; they are gone with the test, and so is what they declared."""
+    with AmqpClients(amqp_port) as clients:
+        yield clients
+
+
+@pytest.fixture
+def channel(clients: AmqpClients) -> AmqpChannel:
+    """In confirm mode: what `publish_confirmed` sent has arrived."""
+    channel = clients.channel()
+    channel.confirm_select()
+    return channel

@@ -94,6 +94,13 @@ class BrokerProcess:
         self.process.wait()
 
 
+def write_private(path: Path, content: str) -> Path:
+    """A file nobody else may read, as the broker wants those with secrets to be."""
+    path.touch(mode=0o600)
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
 StartBroker = Callable[..., BrokerProcess]
 
 

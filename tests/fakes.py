@@ -28,6 +28,7 @@ from millstream.routing.subscription import Subscription
 from millstream.security.acl import Authorizer
 from millstream.security.authentication import Authenticator, Credentials
 from millstream.security.principal import Principal
+from millstream.security.tokens import TokenVerifier
 from millstream.security.users import UserTable
 from millstream.storage.memory import MemoryStore
 from millstream.storage.store import SessionKey, Store, StoredState, StoredSubscription, StoredWill
@@ -390,8 +391,38 @@ class World:
         return self.broker.publish_internal(self.account, message, publisher)
 
 
-class MqttWorld(World):
-    """The same with MQTT endpoints on fake links: packets in, packets out."""
+class EndpointWorld(World):
+    """The same with what endpoints share. Without users, all are let in."""
+
+    def __init__(
+        self,
+        limits: Limits | None,
+        store: Store | None,
+        authorizer: Authorizer | None,
+        accounts: dict[str, AccountOptions] | None,
+        users: UserTable | None,
+        tokens: TokenVerifier | None = None,
+        certificates: bool = False,
+    ) -> None:
+        super().__init__(limits, store, authorizer, accounts)
+        self.wakeup = ManualWakeup()
+        self.pool = OutboxPool(self.wakeup)
+        self.observer = RecordingObserver()
+        self.authenticator = Authenticator(
+            users or UserTable({}), users is None, "default", tokens, certificates, b"k" * 32
+        )
+
+    def settle_down(self) -> None:
+        """What a loop does after its reads: flush, hand out, write what was settled, until nothing is left."""
+        self.pool.flush()
+        while self.broker.work_off():
+            self.pool.flush()
+        self.broker.write_settled()
+        self.pool.flush()
+
+
+class MqttWorld(EndpointWorld):
+    """MQTT endpoints on fake links: packets in, packets out."""
 
     def __init__(
         self,
@@ -402,13 +433,7 @@ class MqttWorld(World):
         users: UserTable | None = None,
         server_reference: str = "",
     ) -> None:
-        super().__init__(limits, store, authorizer, accounts)
-        self.wakeup = ManualWakeup()
-        self.pool = OutboxPool(self.wakeup)
-        self.observer = RecordingObserver()
-        self.authenticator = Authenticator(
-            users or UserTable({}), users is None, "default", None, False, b"k" * 32
-        )
+        super().__init__(limits, store, authorizer, accounts, users)
         self.context = MqttContext(
             self.broker,
             self.authenticator,
@@ -418,14 +443,6 @@ class MqttWorld(World):
             b"s" * 32,
             server_reference,
         )
-
-    def settle_down(self) -> None:
-        """What a loop does after its reads: flush, hand out, write what was settled, until nothing is left."""
-        self.pool.flush()
-        while self.broker.work_off():
-            self.pool.flush()
-        self.broker.write_settled()
-        self.pool.flush()
 
     def peer(self, version: int = 5, address: str = "192.0.2.1") -> MqttPeer:
         return MqttPeer(self, version, address)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,16 +12,7 @@ from benchmarks.amqp_suite.brokers import KINDS
 from benchmarks.amqp_suite.report import make_report
 from benchmarks.amqp_suite.scenarios import BY_NAME, SCENARIOS, STEADY
 from benchmarks.suite.bench import FreshBench, as_numbers, describe_figure
-from benchmarks.suite.command import (
-    Results,
-    describe_machine,
-    find_cores,
-    finish,
-    has_measured,
-    open_console,
-    prepare_generator,
-    print_lines,
-)
+from benchmarks.suite.command import Results, finish, has_measured, prepare_generator, run_command
 from benchmarks.suite.generator import Generator, find_queue_generator
 from benchmarks.suite.plan import (
     FOLDER,
@@ -45,7 +35,7 @@ class AmqpPlan(Plan[Scenario]):
     folder: Path
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = make_parser(
         "amqp091",
         "Measure Millstream against RabbitMQ with the same AMQP 0.9.1 scenarios.",
@@ -95,20 +85,12 @@ def list_scenarios() -> list[str]:
     return [f"{scenario.name:16} {scenario.title}" for scenario in SCENARIOS]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; 0 when all was measured, 1 when a promise failed and --check was given, 2 on misuse."""
-    parsed = parse_arguments(sys.argv[1:] if arguments is None else arguments)
-    console = open_console(150)
-    if parsed.list:
-        return print_lines(console, list_scenarios())
-    cores = find_cores(console)
-    if not cores:
-        return 2
+def measure(parsed: argparse.Namespace, cores: list[int], console: Console) -> int:
     plan = make_plan(parsed)
     use_folder(plan.folder)
     filesystem = describe_filesystem(plan.folder, console)
     generator = prepare_generator(find_queue_generator, parsed.interpreted, console)
-    results = Results(generator, {**describe_machine(cores), "filesystem": filesystem})
+    results = Results(generator, cores, filesystem=filesystem)
     bench = AmqpBench(plan, generator, cores, console)
     if not has_measured(bench, console):
         return 1
@@ -117,3 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
     is_whole = plan.covers(SCENARIOS, KINDS) and not bench.left_out
     document = results.document(plan, bench, summary, checks, {}, is_whole)
     return finish(make_report(plan.scenarios, summary, checks, document), parsed.check, console)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return run_command(parse_arguments(arguments), list_scenarios(), 150, measure)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -13,16 +12,7 @@ from benchmarks.mqtt_suite.report import make_report
 from benchmarks.mqtt_suite.scenarios import BY_NAME, SCENARIOS
 from benchmarks.suite.bench import Bench, as_numbers, describe_figure
 from benchmarks.suite.brokers import Broker, BrokerFault
-from benchmarks.suite.command import (
-    Results,
-    describe_machine,
-    find_cores,
-    finish,
-    has_measured,
-    open_console,
-    prepare_generator,
-    print_lines,
-)
+from benchmarks.suite.command import Results, finish, has_measured, prepare_generator, run_command
 from benchmarks.suite.generator import Generator, GeneratorFault, find_generator
 from benchmarks.suite.plan import Plan, choose, count_rounds, make_parser, parse_with
 from benchmarks.suite.results import Run, check_all, summarize
@@ -37,7 +27,7 @@ class MqttPlan(Plan[Scenario]):
     idle_connections: int
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = make_parser(
         "mqtt",
         "Measure Millstream against mosquitto and NATS with the same MQTT scenarios.",
@@ -131,18 +121,10 @@ def list_scenarios() -> list[str]:
     return [f"{scenario.name:16} {scenario.title:40} {', '.join(scenario.brokers)}" for scenario in SCENARIOS]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; 0 when all was measured, 1 when a promise failed and --check was given, 2 on misuse."""
-    parsed = parse_arguments(sys.argv[1:] if arguments is None else arguments)
-    console = open_console(150)
-    if parsed.list:
-        return print_lines(console, list_scenarios())
-    cores = find_cores(console)
-    if not cores:
-        return 2
+def measure(parsed: argparse.Namespace, cores: list[int], console: Console) -> int:
     plan = make_plan(parsed)
     generator = prepare_generator(find_generator, parsed.interpreted, console)
-    results = Results(generator, describe_machine(cores))
+    results = Results(generator, cores)
     bench = MqttBench(plan, generator, cores, console)
     if not has_measured(bench, console):
         return 1
@@ -152,3 +134,7 @@ def main(arguments: list[str] | None = None) -> int:
     is_whole = plan.covers(SCENARIOS, KINDS) and not bench.left_out
     document = results.document(plan, bench, summary, checks, sizes, is_whole)
     return finish(make_report(plan.scenarios, summary, checks, document), parsed.check, console)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return run_command(parse_arguments(arguments), list_scenarios(), 150, measure)

@@ -40,7 +40,7 @@ class QueuePlan(Plan[QueueScenario]):
         return max(needed)
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = make_parser(
         "queues",
         "Measure Millstream's queues against the disk, NATS JetStream and RabbitMQ.",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.queue_suite.brokers import KINDS
 from benchmarks.queue_suite.chart import draw_chart
-from benchmarks.queue_suite.results import find_floor, first_facts
+from benchmarks.queue_suite.results import bare_sign, find_floor, first_facts
 from benchmarks.queue_suite.scenarios import PAIRS, RATES, QueueScenario
 from benchmarks.suite.report import (
     TRUST,
@@ -38,6 +38,10 @@ Written by `./dev bench queues`; do not edit. Every figure below comes from one 
 - Durable publishing is limited by the disk, so it is measured against the disk. *S* is the raw rate of fdatasync: a bare loop that writes one record of 256 bytes into a file
   written through before, and syncs. *R(b)* is the same loop with b records per sync. Both are measured on the same filesystem right before and after each figure of
   Millstream, and the figure is divided by their mean. When the two measures are more than 1.5 times apart, a promise that did not hold has no figure.
+- The *bare server* is the control: the least program that does the same job, in C, on the broker's core, under the same load. It takes what one round of epoll has brought,
+  appends it to a file written through before, syncs once and answers each PUBLISH; it has no topics, no queue, no checks. It is measured between the two measures of S and R;
+  "x bare" is Millstream against it. With one publisher, what it misses of a promise went into sockets, wake-ups and the generator, not into a broker. With many it is no upper
+  bound: it does not read while it syncs, and a server that does may pass it. It judges nothing.
 - What a confirm means is part of every figure: see *durability* below. Ratios are taken only between brokers of one kind: who syncs before the confirm, and who does not.
   "x rabbitmq" is Millstream against RabbitMQ, "os x nats" is Millstream in `os` mode against JetStream. With one publisher and one message in flight the disk decides for all who sync, so their rates are not compared.
 - Publishing: MQTT 3.1.1, QoS 1, to `$queue/bench` for Millstream; JetStream's own protocol with a reply subject; AMQP 0.9.1 with persistent messages and publisher confirms.
@@ -112,6 +116,7 @@ def sections(scenarios: Sequence[QueueScenario], summary: Summary, runs: Sequenc
     body = floor_rows(scenarios, runs)
     if body:
         header = ["Scenario", "S", "R(b)", "Promised", "Millstream", "x promised", "x S"]
+        header += ["Bare server", "Bare x promised", "x bare"]
         found.append(("Floors of the disk around each durable figure, per second", header, body))
     if rated:
         body = [compared_row(scenario, summary, names) for scenario in rated]
@@ -137,7 +142,15 @@ def floor_rows(scenarios: Sequence[QueueScenario], runs: Sequence[Run]) -> list[
             rate = f"{floor.share * floor.promised:,.0f}"
             syncs = f"{floor.syncs:,.0f}" if floor.is_steady else f"{floor.syncs:,.0f} (unsteady)"
             cells = [syncs, records, f"{floor.promised:,.0f}", rate]
-            rows.append([scenario.title, *cells, f"{floor.share:.2f}", f"{floor.times_syncs:.2f}"])
+            bare = ["", "", ""]
+            if floor.bare:
+                sign = bare_sign(floor)
+                bare = [
+                    f"{sign}{floor.bare:,.0f}",
+                    f"{sign}{floor.bare_share:.2f}",
+                    f"{floor.times_bare:.2f}",
+                ]
+            rows.append([scenario.title, *cells, f"{floor.share:.2f}", f"{floor.times_syncs:.2f}", *bare])
     return rows
 
 

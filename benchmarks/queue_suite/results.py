@@ -25,11 +25,15 @@ from benchmarks.queue_suite.scenarios import (
     QueueScenario,
 )
 from benchmarks.suite.results import (
+    DISTURBED,
+    GENERATOR_BOUND,
     REFUSED,
     Check,
     Figure,
     Run,
     Summary,
+    busy_share,
+    disturbance,
     judge,
     number,
     rate_ratio,
@@ -38,6 +42,7 @@ from benchmarks.suite.results import (
 
 MEBIBYTE = 1024 * 1024
 FLOOR_UNSTEADY = 1.5  # one measure of a floor this many times the other
+REPORTED = "not judged"  # a line that is no promise
 
 
 @dataclass(frozen=True)
@@ -50,19 +55,37 @@ class Floor:
     share: float  # measured rate / promised rate
     times_syncs: float  # measured rate / S
     is_steady: bool
+    bare: float = 0.0  # messages per second of the bare server; 0 where there was none
+    bare_share: float = 0.0  # that / promised rate
+    times_bare: float = 0.0  # measured rate / that
+    is_bare_bound: bool = False  # the generator or other programs held it back
 
 
 def merge_floors(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """The mean of the two measures of each floor, and how far the worst pair was apart."""
+    """The mean of the two measures of each floor, and how far the worst pair was apart; the bare server as it was."""
     merged: dict[str, float] = {}
     spread = 1.0
     for key, first in before.items():
-        if key.startswith("floor_"):
+        if key.startswith("bare_"):
+            merged[key] = first
+        elif key.startswith("floor_"):
             second = after.get(key, first)
             merged[key] = (first + second) / 2
             low = min(first, second)
             spread = max(spread, max(first, second) / low if low else spread)
     return {**merged, "floor_spread": spread}
+
+
+def name_bare(facts: dict[str, float]) -> dict[str, float]:
+    """What is kept of a run of the bare server, under names of its own."""
+    count = max(number(facts, "deliveries"), 1.0)
+    is_bound = busy_share(facts, "generator") >= GENERATOR_BOUND or disturbance(facts) > DISTURBED
+    return {
+        "bare_rate": count / max(number(facts, "seconds"), 1e-9),
+        "bare_cpu_us": number(facts, "broker_cpu_s") * 1e6 / count,
+        "bare_p50_us": number(facts, "round_trip_p50_us"),
+        "bare_is_bound": float(is_bound),
+    }
 
 
 def promised_rate(scenario: QueueScenario, facts: dict[str, float]) -> float:
@@ -87,6 +110,8 @@ def find_floor(scenario: QueueScenario, broker: str, runs: Iterable[Run]) -> Flo
     rates = [number(facts, "deliveries") / max(number(facts, "seconds"), 1e-9) for facts in found]
     promised = [promised_rate(scenario, facts) for facts in found]
     syncs = [number(facts, "floor_1") for facts in found]
+    with_bare = [index for index, facts in enumerate(found) if number(facts, "bare_rate") > 0]
+    bare = [number(facts, "bare_rate") for facts in found]
     return Floor(
         syncs=median(syncs),
         records=median(number(facts, f"floor_{batch}") for facts in found),
@@ -94,7 +119,15 @@ def find_floor(scenario: QueueScenario, broker: str, runs: Iterable[Run]) -> Flo
         share=median(rate / target for rate, target in zip(rates, promised, strict=True)),
         times_syncs=median(rate / max(sync, 1e-9) for rate, sync in zip(rates, syncs, strict=True)),
         is_steady=median(number(facts, "floor_spread") for facts in found) <= FLOOR_UNSTEADY,
+        bare=median_or_zero([bare[index] for index in with_bare]),
+        bare_share=median_or_zero([bare[index] / promised[index] for index in with_bare]),
+        times_bare=median_or_zero([rates[index] / bare[index] for index in with_bare]),
+        is_bare_bound=median_or_zero([number(found[index], "bare_is_bound") for index in with_bare]) > 0,
     )
+
+
+def median_or_zero(values: list[float]) -> float:
+    return median(values) if values else 0.0
 
 
 def check_queues(scenarios: Sequence[QueueScenario], summary: Summary, runs: Sequence[Run]) -> list[Check]:
@@ -149,7 +182,26 @@ def check_floor(scenario: QueueScenario, ours: Figure, floor: Floor | None) -> l
                 result,
             )
         )
+    if floor.bare:
+        checks.append(report_bare(scenario, ours, floor))
     return checks
+
+
+def report_bare(scenario: QueueScenario, ours: Figure, floor: Floor) -> Check:
+    """No promise: how far the broker is from the least server, and the least server from the promise."""
+    signs = {(True, False): ">= ", (False, True): "<= ", (True, True): "about "}
+    sign = signs.get((ours.is_lower_bound, floor.is_bare_bound), "")
+    return Check(
+        scenario.name,
+        "messages/s, millstream against the bare server",
+        f"{sign}{floor.times_bare:.2f} x",
+        f"none; the bare server itself: {bare_sign(floor)}{floor.bare_share:.2f} x promised",
+        REPORTED,
+    )
+
+
+def bare_sign(floor: Floor) -> str:
+    return ">= " if floor.is_bare_bound else ""
 
 
 def check_pairs(scenario: QueueScenario, summary: Summary) -> list[Check]:

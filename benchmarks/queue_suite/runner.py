@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
+import argparse
 import time
 
 from rich.console import Console
 
+from benchmarks.queue_suite.bare_server import BareServer
 from benchmarks.queue_suite.brokers import KINDS, QueueBroker, SyncedMillstream
 from benchmarks.queue_suite.plan import QueuePlan, make_plan, parse_arguments
 from benchmarks.queue_suite.report import make_report
-from benchmarks.queue_suite.results import check_queues, find_floor, merge_floors
+from benchmarks.queue_suite.results import check_queues, find_floor, merge_floors, name_bare
 from benchmarks.queue_suite.scenarios import RATES, SCENARIOS, QueueScenario
 from benchmarks.queue_suite.slow_disk import slow_down
 from benchmarks.suite.bench import FreshBench, as_numbers, describe_figure
-from benchmarks.suite.command import (
-    Results,
-    describe_machine,
-    find_cores,
-    finish,
-    has_measured,
-    open_console,
-    prepare_generator,
-    print_lines,
-)
+from benchmarks.suite.brokers import BrokerFault
+from benchmarks.suite.command import Results, finish, has_measured, prepare_generator, run_command
 from benchmarks.suite.generator import Generator, find_queue_generator
-from benchmarks.suite.plan import describe_filesystem, use_folder
+from benchmarks.suite.plan import describe_filesystem, has_room, use_folder
 from benchmarks.suite.results import Facts, Run, summarize
 
 JOB_SLACK_S = 240.0
@@ -40,6 +32,7 @@ class QueueBench(FreshBench[QueueScenario]):
     def __init__(self, plan: QueuePlan, generator: Generator, cores: list[int], console: Console) -> None:
         super().__init__(plan, KINDS, generator, cores, console)
         self._sizes = plan
+        self._has_bare = True
 
     def _measure(self, name: str, scenario: QueueScenario) -> Facts:
         """Only a rate is worth measuring again."""
@@ -49,7 +42,7 @@ class QueueBench(FreshBench[QueueScenario]):
 
     def _measure_once(self, name: str, scenario: QueueScenario) -> Facts:
         has_floor = name == "millstream" and bool(scenario.batches)
-        before = self._measure_floor(scenario) if has_floor else {}
+        before = {**self._measure_floor(scenario), **self._measure_bare(scenario)} if has_floor else {}
         with KINDS[name](self._broker_core, scenario.has_stream) as broker:
             if not isinstance(broker, QueueBroker):
                 raise TypeError(f"{name} is no broker with queues")
@@ -89,6 +82,19 @@ class QueueBench(FreshBench[QueueScenario]):
         }
         return as_numbers(self._generator.run(job, JOB_SLACK_S))
 
+    def _measure_bare(self, scenario: QueueScenario) -> Facts:
+        """The same load on the least server there can be; nothing where it cannot be built."""
+        if not self._has_bare:
+            return {}
+        server = BareServer(self._broker_core)
+        try:
+            with server:
+                return name_bare(self._ask(server, scenario, scenario.kind, 0))
+        except BrokerFault as fault:
+            self._has_bare = False
+            self._say(f"  [yellow]The bare server is left out: {fault}[/yellow]")
+            return {}
+
     def _measure_restart(self, broker: SyncedMillstream, scenario: QueueScenario) -> Facts:
         filled = self._ask(broker, scenario, "fill", self._sizes.restart_messages)
         broker.crash()
@@ -116,6 +122,8 @@ class QueueBench(FreshBench[QueueScenario]):
             )
         floor = find_floor(scenario, run.broker, [run])
         notes = [f"{floor.share:.2f} x promised"] if floor is not None else []
+        if floor is not None and floor.bare:
+            notes.append(f"{floor.times_bare:.2f} x bare server")
         return describe_figure(summarize(scenario, run.broker, [run]), notes=notes)
 
 
@@ -123,37 +131,18 @@ def list_scenarios() -> list[str]:
     return [f"{scenario.name:16} {scenario.title:60} {', '.join(scenario.brokers)}" for scenario in SCENARIOS]
 
 
-def has_room(plan: QueuePlan, console: Console) -> bool:
-    """For the files of the brokers; says so when there is none."""
-    free = shutil.disk_usage(plan.folder).free
-    if free < plan.disk_bytes():
-        console.print(
-            f"The largest queue needs {plan.disk_bytes() / 2**30:.1f} GiB in {plan.folder} and {free / 2**30:.1f} GiB "
-            "are free; choose another --folder, or smaller --messages and --restart-messages."
-        )
-        return False
-    return True
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; 0 when all was measured, 1 when a promise failed and --check was given, 2 on misuse."""
-    parsed = parse_arguments(sys.argv[1:] if arguments is None else arguments)
-    console = open_console(180)
-    if parsed.list:
-        return print_lines(console, list_scenarios())
-    cores = find_cores(console)
-    if not cores:
-        return 2
+def measure(parsed: argparse.Namespace, cores: list[int], console: Console) -> int:
     plan = make_plan(parsed)
     use_folder(plan.folder)
-    if not has_room(plan, console):
+    advice = "smaller --messages and --restart-messages"
+    if not has_room(plan.folder, plan.disk_bytes(), "The largest queue", advice, console):
         return 2
     filesystem = describe_filesystem(plan.folder, console)
     if plan.sync_us:
         slow_down(plan.sync_us)
         console.print(f"Every sync takes {plan.sync_us:,} us longer, in the floors too.", highlight=False)
     generator = prepare_generator(find_queue_generator, parsed.interpreted, console)
-    results = Results(generator, {**describe_machine(cores), "filesystem": filesystem})
+    results = Results(generator, cores, filesystem=filesystem)
     bench = QueueBench(plan, generator, cores, console)
     if not has_measured(bench, console):
         return 1
@@ -164,3 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     document = results.document(plan, bench, summary, checks, sizes, is_whole)
     report = make_report(plan.scenarios, summary, bench.runs, checks, document)
     return finish(report, parsed.check, console)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return run_command(parse_arguments(arguments), list_scenarios(), 180, measure)

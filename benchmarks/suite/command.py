@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import sys
@@ -38,6 +39,20 @@ def find_cores(console: Console) -> list[int]:
         console.print("The benchmark needs two cores: one for the broker, one for the load generator.")
         return []
     return cores
+
+
+def run_command(
+    parsed: argparse.Namespace,
+    scenario_lines: Iterable[str],
+    width: int,
+    measure: Callable[[argparse.Namespace, list[int], Console], int],
+) -> int:
+    """0 when all was measured, 1 when a promise failed and --check was given, 2 on misuse."""
+    console = open_console(width)
+    if parsed.list:
+        return print_lines(console, scenario_lines)
+    cores = find_cores(console)
+    return measure(parsed, cores, console) if cores else 2
 
 
 def prepare_generator(find: Callable[[bool], Generator], is_interpreted: bool, console: Console) -> Generator:
@@ -78,9 +93,10 @@ def describe_machine(cores: Sequence[int]) -> dict[str, object]:
 class Results:
     """What one invocation found, from the moment it begins to measure."""
 
-    def __init__(self, generator: Generator, machine: Mapping[str, object]) -> None:
+    def __init__(self, generator: Generator, cores: Sequence[int], **place: object) -> None:
+        """`place` is what else the figures depend on."""
         self._generator = generator
-        self._machine = machine
+        self._machine = {**describe_machine(cores), **place}
         self._started = time.monotonic()
 
     def document(
@@ -95,7 +111,7 @@ class Results:
         """As the file of results has it."""
         is_ours = any(name.startswith("millstream") for name in bench.versions)
         return {
-            "machine": dict(self._machine),
+            "machine": self._machine,
             "versions": bench.versions,
             "left_out": bench.left_out,
             "is_millstream_compiled": is_ours and Millstream(0).is_compiled(),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from rich.console import Console
 
@@ -18,6 +19,14 @@ FOLDER = PROJECT / "build" / "bench"
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
 
 Measured = TypeVar("Measured", bound=Scenario)
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Chosen = TypeVar("Chosen", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ def make_parser(
     brokers: Iterable[str],
     quick: str,
 ) -> argparse.ArgumentParser:
-    """With the options every benchmark begins with; `example` is the name of a scenario."""
+    """With the options every benchmark begins with; `example` is the name of a scenario. One that compares no brokers names none."""
     command = f"./dev bench {name}"
     parser = argparse.ArgumentParser(
         prog=command,
@@ -56,31 +65,35 @@ def make_parser(
     parser.add_argument(
         "--scenario", action="append", choices=list(scenarios), metavar="NAME", help="only this; repeatable"
     )
-    parser.add_argument(
-        "--brokers", default=",".join(names), help=f"of {', '.join(names)}; separated by commas"
-    )
+    if names:
+        parser.add_argument(
+            "--brokers", default=",".join(names), help=f"of {', '.join(names)}; separated by commas"
+        )
     parser.add_argument("--rounds", type=int, default=0, help="rounds to take medians of (3; 1 with --quick)")
     parser.add_argument("--quick", action="store_true", help=quick)
-    parser.add_argument("--measure-ms", type=int, default=0, help="length of the measured window")
+    if names:
+        parser.add_argument("--measure-ms", type=int, default=0, help="length of the measured window")
     return parser
 
 
 def parse_with(
-    parser: argparse.ArgumentParser, arguments: list[str], brokers: Iterable[str]
+    parser: argparse.ArgumentParser, arguments: list[str] | None, brokers: Iterable[str]
 ) -> argparse.Namespace:
-    """Adds the options every benchmark ends with."""
+    """Adds the options every benchmark ends with. Without arguments it reads those of the process."""
     parser.add_argument("--check", action="store_true", help="end with code 1 when a promise does not hold")
     parser.add_argument("--list", action="store_true", help="list the scenarios and end")
+    names = list(brokers)
+    if not names:
+        return parser.parse_args(arguments)
     parser.add_argument("--interpreted", action="store_true", help="do not compile the load generator")
     parsed = parser.parse_args(arguments)
-    names = list(brokers)
     unknown = [name for name in parsed.brokers.split(",") if name not in names]
     if unknown:
         parser.error(f"no broker is called {unknown[0]}; choose from {', '.join(names)}")
     return parsed
 
 
-def choose(scenarios: Sequence[Measured], names: Sequence[str] | None) -> tuple[Measured, ...]:
+def choose(scenarios: Sequence[Chosen], names: Sequence[str] | None) -> tuple[Chosen, ...]:
     """Those that are named; all when none is."""
     return tuple(scenario for scenario in scenarios if not names or scenario.name in names)
 
@@ -112,12 +125,28 @@ def use_folder(folder: Path) -> None:
     tempfile.tempdir = str(folder)
 
 
-def describe_filesystem(folder: Path, console: Console) -> str:
-    """The kind of filesystem the brokers' files will be on; says so when that is no disk."""
+def has_room(folder: Path, size_bytes: int, what: str, advice: str, console: Console) -> bool:
+    """Says so when there is none: who needs it, and what to ask for instead."""
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < size_bytes:
+        console.print(
+            f"{what} needs {size_bytes / 2**30:.1f} GiB in {folder} and {free_bytes / 2**30:.1f} GiB are free; "
+            f"choose another --folder, or {advice}."
+        )
+        return False
+    return True
+
+
+def read_filesystem(folder: Path) -> str:
     try:
-        kind = find_filesystem(folder.resolve(), Path("/proc/mounts").read_text())
+        return find_filesystem(folder.resolve(), Path("/proc/mounts").read_text())
     except OSError:
         return "unknown"
+
+
+def describe_filesystem(folder: Path, console: Console) -> str:
+    """The kind of filesystem the brokers' files will be on; says so when that is no disk."""
+    kind = read_filesystem(folder)
     if kind in MEMORY_FILESYSTEMS:
         console.print(f"[yellow]{folder} is in memory ({kind}): a sync there costs nothing.[/yellow]")
     return kind

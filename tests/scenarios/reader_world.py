@@ -17,13 +17,19 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
-from conftest import BrokerProcess
-from raw_client import RawClient
+from conftest import BrokerProcess, write_private
+from raw_client import RawClient, unique
 
 from millstream.protocols.mqtt.wire.packets import PubAck, Publish
 from millstream.protocols.mqtt.wire.properties import Properties
+from millstream.security.users import User, UserTable, format_users, hash_password
 
 SETTINGS = ("reader.enabled=true", "reader.port=0", "reader.seal_interval_ms=0", "websocket.enabled=false")
+RULES = """
+rules:
+  - {allow: all, topics: ["$queue/open/#", "$queue/open"]}
+  - {allow: subscribe, topics: ["$queue/closed"], users: [alice]}
+"""
 WINDOW = 200
 WAIT_S = 30.0
 
@@ -108,6 +114,22 @@ def publisher(broker: BrokerProcess) -> Iterator[RawClient]:
 
 def numbers(count: int, first: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(first, first + count)]
+
+
+def fill(broker: BrokerProcess, count: int) -> str:
+    """A stream of its own with that many records."""
+    name = unique("stream")
+    with publisher(broker) as raw:
+        publish(raw, f"$queue/{name}/k".encode(), numbers(count))
+    return name
+
+
+def write_rights(folder: Path, password: str) -> tuple[str, str]:
+    """Settings by which alice and bob have this password, and bob may not read the stream `closed`."""
+    table = UserTable({name: User(name, hash_password(password), "default") for name in ("alice", "bob")})
+    users = write_private(folder / "users.txt", format_users(table))
+    rules = write_private(folder / "acl.yaml", RULES)
+    return f"auth.password_file={users}", f"auth.acl_file={rules}"
 
 
 def reader_pids(broker: BrokerProcess) -> list[int]:

@@ -11,7 +11,7 @@ import pika
 import pytest
 import trustme
 from amqp_names import IS_OURS
-from conftest import BrokerProcess
+from conftest import BrokerProcess, write_private
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, ProbableAccessDeniedError
 
@@ -30,12 +30,6 @@ rules:
   - {allow: all, topics: ["$queue/%u"]}
   - {allow: all, topics: ["#", "$queue/#"], accounts: [north]}
 """
-
-
-def write_private(path: Path, content: str) -> Path:
-    path.touch(mode=0o600)
-    path.write_text(content, encoding="utf-8")
-    return path
 
 
 def users_text(*names: str) -> str:

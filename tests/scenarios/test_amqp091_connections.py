@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 from amqp_names import unique
@@ -12,12 +11,6 @@ from pika.spec import Basic, Channel, Confirm, Connection, Queue
 from raw_amqp import HEADER, AmqpClients, ConnectionClosed, ConnectionLost, encode_frame
 
 pytest_plugins = ["amqp_broker"]
-
-
-@pytest.fixture
-def clients(amqp_port: int) -> Iterator[AmqpClients]:
-    with AmqpClients(amqp_port) as clients:
-        yield clients
 
 
 @pytest.mark.parametrize(

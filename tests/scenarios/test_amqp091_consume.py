@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from amqp_names import unique
 from pika.spec import Basic, Channel
@@ -11,20 +9,6 @@ from raw_amqp import CAPABILITIES, AmqpClients
 from raw_amqp_channel import AmqpChannel, wait_until
 
 pytest_plugins = ["amqp_broker"]
-
-
-@pytest.fixture
-def clients(amqp_port: int) -> Iterator[AmqpClients]:
-    with AmqpClients(amqp_port) as clients:
-        yield clients
-
-
-@pytest.fixture
-def channel(clients: AmqpClients) -> AmqpChannel:
-    """In confirm mode: what is filled in has arrived."""
-    channel = clients.channel()
-    channel.confirm_select()
-    return channel
 
 
 def fill(channel: AmqpChannel, queue: str, count: int, first: int = 0) -> None:

@@ -5,7 +5,6 @@ Every error closes its channel with the code RabbitMQ gives, and the connection 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,13 +17,8 @@ pytest_plugins = ["amqp_broker"]
 
 
 @pytest.fixture
-def clients(amqp_port: int) -> Iterator[AmqpClients]:
-    with AmqpClients(amqp_port) as clients:
-        yield clients
-
-
-@pytest.fixture
 def channel(clients: AmqpClients) -> AmqpChannel:
+    """Not in confirm mode."""
     return clients.channel()
 
 

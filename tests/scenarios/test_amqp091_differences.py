@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,20 +12,6 @@ from raw_amqp import AmqpClients
 from raw_amqp_channel import AmqpChannel
 
 pytest_plugins = ["amqp_broker"]
-
-
-@pytest.fixture
-def clients(amqp_port: int) -> Iterator[AmqpClients]:
-    with AmqpClients(amqp_port) as clients:
-        yield clients
-
-
-@pytest.fixture
-def channel(clients: AmqpClients) -> AmqpChannel:
-    """In confirm mode: what is published has arrived."""
-    channel = clients.channel()
-    channel.confirm_select()
-    return channel
 
 
 # ---- messages

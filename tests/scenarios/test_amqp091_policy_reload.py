@@ -53,12 +53,6 @@ class Reloading:
         for number in range(count):
             self.channel.publish_confirmed("", queue, b"%d" % number)
 
-    def bodies(self, queue: str) -> list[bytes]:
-        bodies = []
-        while (got := self.channel.get(queue, no_ack=True)) is not None:
-            bodies.append(got.body)
-        return bodies
-
 
 @pytest.fixture
 def reloading(tmp_path: Path) -> Iterator[Reloading]:
@@ -82,10 +76,10 @@ def test_a_policy_added_changed_and_removed_by_a_reload_holds_for_queues_that_ar
     assert (channel.counts("logs")[0], channel.counts("other")[0]) == (4, 6)
     buried = {"dead_letter_exchange": "", "dead_letter_routing_key": "dead"}
     reloading.set(short=short | {"max_length": 1} | buried)
-    assert (reloading.bodies("logs"), reloading.bodies("dead")) == ([b"5"], [b"2", b"3", b"4"])
+    assert (reloading.channel.drain("logs"), reloading.channel.drain("dead")) == ([b"5"], [b"2", b"3", b"4"])
     reloading.set()
     reloading.fill("logs", 6)
-    assert (len(reloading.bodies("logs")), reloading.bodies("dead")) == (6, [])
+    assert (len(reloading.channel.drain("logs")), reloading.channel.drain("dead")) == (6, [])
 
 
 def test_a_reload_makes_a_full_queue_refuse_and_keeps_what_it_has(reloading: Reloading) -> None:
@@ -95,7 +89,7 @@ def test_a_reload_makes_a_full_queue_refuse_and_keeps_what_it_has(reloading: Rel
     reloading.set(full={"pattern": "q", "max_length": 2, "overflow": "reject-publish"})
     channel.publish("", "q", b"too much")
     assert isinstance(channel.confirm(), Basic.Nack)
-    assert reloading.bodies("q") == [b"0", b"1", b"2"]
+    assert reloading.channel.drain("q") == [b"0", b"1", b"2"]
 
 
 def test_a_reload_gives_messages_a_time_to_live_and_idle_queues_an_end(reloading: Reloading) -> None:
@@ -135,7 +129,7 @@ def test_a_reload_gives_an_exchange_its_alternate_and_takes_it_away(reloading: R
         if number:
             reloading.set(**policies)
         channel.publish_confirmed("x", "nowhere", b"%d" % number)
-    assert reloading.bodies("lost") == [b"1"]
+    assert reloading.channel.drain("lost") == [b"1"]
 
 
 def test_a_file_with_a_fault_changes_nothing_and_what_needs_a_restart_is_named(reloading: Reloading) -> None:
@@ -159,4 +153,4 @@ def test_policies_of_a_reload_hold_for_what_is_declared_later(reloading: Reloadi
     reloading.set(short={"pattern": "^logs", "max_length": 2})
     reloading.channel.declare("logs", durable=True)
     reloading.fill("logs", 5)
-    assert reloading.bodies("logs") == [b"3", b"4"]
+    assert reloading.channel.drain("logs") == [b"3", b"4"]

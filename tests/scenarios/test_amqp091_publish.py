@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,13 +16,8 @@ pytest_plugins = ["amqp_broker"]
 
 
 @pytest.fixture
-def clients(amqp_port: int) -> Iterator[AmqpClients]:
-    with AmqpClients(amqp_port) as clients:
-        yield clients
-
-
-@pytest.fixture
 def channel(clients: AmqpClients) -> AmqpChannel:
+    """Not in confirm mode."""
     return clients.channel()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,27 +11,6 @@ from raw_amqp import AmqpClients
 from raw_amqp_channel import AmqpChannel, ChannelClosed, wait_until
 
 pytest_plugins = ["amqp_broker"]
-
-
-@pytest.fixture
-def clients(amqp_port: int) -> Iterator[AmqpClients]:
-    with AmqpClients(amqp_port) as clients:
-        yield clients
-
-
-@pytest.fixture
-def channel(clients: AmqpClients) -> AmqpChannel:
-    """In confirm mode: what is published has arrived."""
-    channel = clients.channel()
-    channel.confirm_select()
-    return channel
-
-
-def drain(channel: AmqpChannel, queue: str) -> list[bytes]:
-    bodies = []
-    while (found := channel.get(queue, no_ack=True)) is not None:
-        bodies.append(found.body)
-    return bodies
 
 
 def letters_of(channel: AmqpChannel, **arguments: Any) -> tuple[str, str]:
@@ -93,7 +71,7 @@ def test_a_message_expires_by_its_own_expiration(channel: AmqpChannel) -> None:
     assert letter.body == b"short"
     assert letter.properties.expiration is None, "a dead letter does not expire again"
     assert letter.headers["x-death"][0]["original-expiration"] == "30"
-    assert drain(channel, queue) == [b"long"]
+    assert channel.drain(queue) == [b"long"]
 
 
 def test_the_shorter_of_both_times_counts(channel: AmqpChannel) -> None:
@@ -157,14 +135,14 @@ def test_the_oldest_goes_when_a_queue_is_full(channel: AmqpChannel) -> None:
     queue = channel.temporary(arguments={"x-max-length": 3})
     for number in range(5):
         channel.publish_confirmed("", queue, b"%d" % number)
-    assert drain(channel, queue) == [b"2", b"3", b"4"]
+    assert channel.drain(queue) == [b"2", b"3", b"4"]
 
 
 def test_the_oldest_goes_when_a_queue_holds_too_many_bytes(channel: AmqpChannel) -> None:
     queue = channel.temporary(arguments={"x-max-length-bytes": 25})
     for number in range(4):
         channel.publish_confirmed("", queue, b"%d" % number * 10)
-    assert drain(channel, queue) == [b"2" * 10, b"3" * 10]
+    assert channel.drain(queue) == [b"2" * 10, b"3" * 10]
 
 
 def test_the_oldest_becomes_a_dead_letter(channel: AmqpChannel) -> None:
@@ -184,7 +162,7 @@ def test_a_full_queue_may_refuse_instead(channel: AmqpChannel) -> None:
         channel.publish("", queue, b"%d" % number)
         refused += isinstance(channel.confirm(), Basic.Nack)
     assert refused == 3
-    assert drain(channel, queue) == [b"0", b"1"]
+    assert channel.drain(queue) == [b"0", b"1"]
     channel.publish_confirmed("", queue, b"room again")
 
 
@@ -197,8 +175,8 @@ def test_a_full_queue_refuses_for_itself_alone(channel: AmqpChannel) -> None:
     channel.publish_confirmed(exchange, "", b"0")
     channel.publish(exchange, "", b"1", mandatory=True)
     assert isinstance(channel.confirm(), Basic.Nack)
-    assert drain(channel, other) == [b"0", b"1"]
-    assert drain(channel, full) == [b"0"]
+    assert channel.drain(other) == [b"0", b"1"]
+    assert channel.drain(full) == [b"0"]
 
 
 def test_what_a_full_queue_refuses_may_become_a_dead_letter(channel: AmqpChannel) -> None:
@@ -220,7 +198,7 @@ def test_unsettled_messages_do_not_count_for_the_length(channel: AmqpChannel) ->
     channel.publish_confirmed("", queue, b"2")
     assert channel.counts(queue) == (2, 0)
     channel.ack(held.tag)
-    assert drain(channel, queue) == [b"1", b"2"]
+    assert channel.drain(queue) == [b"1", b"2"]
 
 
 # ---- dead letters
@@ -238,10 +216,10 @@ def test_what_comes_back_to_a_full_queue_makes_the_oldest_go(channel: AmqpChanne
         channel.publish_confirmed("", queue, b"%d" % number)
     channel.nack(tags[1], multiple=True)
     channel.wait_ready(queue, 2)
-    assert drain(channel, queue) == [b"2", b"3"]
+    assert channel.drain(queue) == [b"2", b"3"]
     if has_letters:
         channel.wait_ready(graveyard, 2)
-        assert drain(channel, graveyard) == [b"0", b"1"]
+        assert channel.drain(graveyard) == [b"0", b"1"]
 
 
 def test_a_rejected_message_becomes_a_dead_letter_with_its_history(channel: AmqpChannel) -> None:
@@ -296,7 +274,7 @@ def test_nack_without_requeue_makes_dead_letters(channel: AmqpChannel, is_multip
     for tag in tags[1:] if is_multiple else tags:
         channel.nack(tag, multiple=is_multiple, requeue=False)
     channel.wait_ready(graveyard, 2)
-    assert drain(channel, graveyard) == [b"0", b"1"]
+    assert channel.drain(graveyard) == [b"0", b"1"]
 
 
 def test_a_dead_letter_may_get_another_key(channel: AmqpChannel) -> None:
@@ -355,7 +333,7 @@ def test_messages_of_higher_priority_come_first(channel: AmqpChannel) -> None:
     for number, priority in enumerate([1, 5, 0, None, 3, 5, 9]):
         options = {} if priority is None else {"priority": priority}
         channel.publish_confirmed("", queue, b"%d" % number, **options)
-    assert drain(channel, queue) == [b"1", b"5", b"6", b"4", b"0", b"2", b"3"]
+    assert channel.drain(queue) == [b"1", b"5", b"6", b"4", b"0", b"2", b"3"]
 
 
 def test_without_the_argument_priorities_mean_nothing(channel: AmqpChannel) -> None:

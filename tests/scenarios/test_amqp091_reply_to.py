@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from pika.spec import Basic, Queue
 from raw_amqp import AmqpClients
 
 pytest_plugins = ["amqp_broker"]
 
 REPLY_TO = "amq.rabbitmq.reply-to"
-
-
-@pytest.fixture
-def clients(amqp_port: int) -> Iterator[AmqpClients]:
-    with AmqpClients(amqp_port) as clients:
-        yield clients
 
 
 def test_an_answer_comes_back_to_the_asker(clients: AmqpClients) -> None:

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from amqp_names import unique
 from pika.spec import Exchange
-from raw_amqp import AmqpClients
 from raw_amqp_channel import AmqpChannel
 
 pytest_plugins = ["amqp_broker"]
-
-
-@pytest.fixture
-def channel(amqp_port: int) -> Iterator[AmqpChannel]:
-    """In confirm mode: what is published has arrived."""
-    with AmqpClients(amqp_port) as clients:
-        channel = clients.channel()
-        channel.confirm_select()
-        yield channel
-
-
-def drain(channel: AmqpChannel, queue: str) -> list[bytes]:
-    bodies = []
-    while (found := channel.get(queue, no_ack=True)) is not None:
-        bodies.append(found.body)
-    return bodies
 
 
 def bound_queues(channel: AmqpChannel, exchange: str, keys: list[str]) -> dict[str, str]:
@@ -42,7 +24,7 @@ def who_gets(
     channel: AmqpChannel, exchange: str, key: str, queues: dict[str, str], **options: Any
 ) -> set[str]:
     channel.publish_confirmed(exchange, key, key.encode(), **options)
-    found = {name: drain(channel, queue) for name, queue in queues.items()}
+    found = {name: channel.drain(queue) for name, queue in queues.items()}
     assert all(bodies in ([], [key.encode()]) for bodies in found.values()), f"more than once: {found}"
     return {name for name, bodies in found.items() if bodies}
 
@@ -260,7 +242,7 @@ def test_every_exchange_on_the_way_looks_at_all_keys(channel: AmqpChannel) -> No
     channel.call(Exchange.Bind(destination=last, source=first, routing_key="copy"), Exchange.BindOk)
     channel.bind(queue, last, "to")
     channel.publish_confirmed(first, "to", b"x", headers={"CC": ["copy"]})
-    assert drain(channel, queue) == [b"x"]
+    assert channel.drain(queue) == [b"x"]
 
 
 def test_a_key_that_finds_nobody_does_not_lead_to_the_alternate_exchange_when_another_does(
@@ -273,4 +255,4 @@ def test_a_key_that_finds_nobody_does_not_lead_to_the_alternate_exchange_when_an
     channel.bind(queue, exchange, "copy")
     channel.publish_confirmed(exchange, "nobody", b"0", headers={"CC": ["copy"]})
     channel.publish_confirmed(exchange, "nobody", b"1", headers={"CC": ["none"]})
-    assert (drain(channel, queue), drain(channel, lost)) == ([b"0"], [b"1"])
+    assert (channel.drain(queue), channel.drain(lost)) == ([b"0"], [b"1"])

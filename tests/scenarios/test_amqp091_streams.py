@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,19 +14,6 @@ from raw_amqp_channel import AmqpChannel
 pytest_plugins = ["amqp_broker"]
 
 STREAM = {"x-queue-type": "stream"}
-
-
-@pytest.fixture
-def clients(amqp_port: int) -> Iterator[AmqpClients]:
-    with AmqpClients(amqp_port) as clients:
-        yield clients
-
-
-@pytest.fixture
-def channel(clients: AmqpClients) -> AmqpChannel:
-    channel = clients.channel()
-    channel.confirm_select()
-    return channel
 
 
 def filled(channel: AmqpChannel, count: int = 10, **arguments: Any) -> str:

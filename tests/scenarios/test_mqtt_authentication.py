@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import BrokerProcess, StartBroker
+from conftest import BrokerProcess, StartBroker, write_private
 from joserfc import jwt
 from joserfc.jwk import OctKey
 from raw_client import BOTH_VERSIONS, Clients, RawClient, frame, props, text, unique, unique_topic
@@ -29,12 +29,6 @@ from millstream.security.users import User, UserTable, format_users, hash_passwo
 
 SCRAM = b"SCRAM-SHA-256"
 SECRET = b"a shared secret of enough length for HS256"
-
-
-def write_private(path: Path, content: str) -> Path:
-    path.touch(mode=0o600)
-    path.write_text(content, encoding="utf-8")
-    return path
 
 
 def make_users(*names: str) -> UserTable:

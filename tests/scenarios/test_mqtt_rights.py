@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import BrokerProcess, StartBroker
+from conftest import BrokerProcess, StartBroker, write_private
 from raw_client import BOTH_VERSIONS, Clients, RawClient, unique, unique_topic
 
 from millstream.protocols.mqtt.wire.packets import SubscribeEntry, Will
@@ -28,12 +28,6 @@ rules:
   - {allow: all, topics: ["own/%c/#", "user/%u/#"]}
   - {allow: subscribe, topics: ["$SYS/#"], users: [alice]}
 """
-
-
-def write_private(path: Path, content: str) -> Path:
-    path.touch(mode=0o600)
-    path.write_text(content, encoding="utf-8")
-    return path
 
 
 @pytest.fixture(scope="module")

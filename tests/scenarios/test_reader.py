@@ -21,18 +21,19 @@ from reader_world import (
     SETTINGS,
     WAIT_S,
     ReaderClient,
+    fill,
     numbers,
     publish,
     publisher,
     reader_pids,
     wait_ended,
     wait_refused,
+    write_rights,
 )
 from typer.testing import CliRunner
 
 from millstream.commands.tree import app
 from millstream.runtime.control_client import SOCKET_NAME, ControlClient
-from millstream.security.users import User, UserTable, format_users, hash_password
 
 COLUMNS = [
     "queue",
@@ -47,11 +48,6 @@ COLUMNS = [
     "qos",
     "producer_sequence",
 ]
-RULES = """
-rules:
-  - {allow: all, topics: ["$queue/open/#", "$queue/open"]}
-  - {allow: subscribe, topics: ["$queue/closed"], users: [alice]}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +65,6 @@ def client(broker: BrokerProcess) -> Iterator[ReaderClient]:
     client = ReaderClient(broker.ports["reader"])
     yield client
     client.close()
-
-
-def fill(broker: BrokerProcess, count: int) -> str:
-    """A stream of its own with that many records."""
-    name = unique("stream")
-    with publisher(broker) as raw:
-        publish(raw, f"$queue/{name}/k".encode(), numbers(count))
-    return name
 
 
 # ----------------------------------------------------------------------- rows
@@ -231,12 +219,7 @@ def test_what_cannot_be_read_says_why(broker: BrokerProcess, client: ReaderClien
 
 
 def test_users_and_rules_hold_as_they_do_for_mqtt(start_broker: StartBroker, tmp_path: Path) -> None:
-    table = UserTable({name: User(name, hash_password("secret"), "default") for name in ("alice", "bob")})
-    users, rules = tmp_path / "users.txt", tmp_path / "acl.yaml"
-    users.touch(mode=0o600)
-    users.write_text(format_users(table))
-    rules.write_text(RULES)
-    settings = (f"auth.password_file={users}", f"auth.acl_file={rules}")
+    settings = write_rights(tmp_path, "secret")
     broker = start_broker(*SETTINGS, *settings, "queues.open.kind=stream", "queues.closed.kind=stream")
     port = broker.ports["reader"]
     assert ReaderClient(port).get("/v1/queues").status == 401

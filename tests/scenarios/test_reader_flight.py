@@ -15,15 +15,18 @@ from conftest import BrokerProcess, StartBroker
 from flight_world import FLIGHT_SETTINGS, command, connected, fetch, flying, shown, ticket, told
 from pyarrow import flight
 from raw_client import unique
-from reader_world import SETTINGS, WAIT_S, ReaderClient, numbers, publish, publisher, reader_pids, wait_ended
-
-from millstream.security.users import User, UserTable, format_users, hash_password
-
-RULES = """
-rules:
-  - {allow: all, topics: ["$queue/open/#", "$queue/open"]}
-  - {allow: subscribe, topics: ["$queue/closed"], users: [alice]}
-"""
+from reader_world import (
+    SETTINGS,
+    WAIT_S,
+    ReaderClient,
+    fill,
+    numbers,
+    publish,
+    publisher,
+    reader_pids,
+    wait_ended,
+    write_rights,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +42,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def client(broker: BrokerProcess) -> Iterator[flight.FlightClient]:
     with connected(broker) as client:
         yield client
-
-
-def fill(broker: BrokerProcess, count: int) -> str:
-    """A stream of its own with that many records."""
-    name = unique("stream")
-    with publisher(broker) as raw:
-        publish(raw, f"$queue/{name}/k".encode(), numbers(count))
-    return name
 
 
 # ----------------------------------------------------------------------- rows
@@ -169,12 +164,7 @@ def test_what_is_no_order_is_refused(client: flight.FlightClient) -> None:
 
 
 def test_users_and_rules_hold_as_they_do_over_http(start_broker: StartBroker, tmp_path: Path) -> None:
-    table = UserTable({name: User(name, hash_password("se:cret"), "default") for name in ("alice", "bob")})
-    users, rules = tmp_path / "users.txt", tmp_path / "acl.yaml"
-    users.touch(mode=0o600)
-    users.write_text(format_users(table))
-    rules.write_text(RULES)
-    settings = (f"auth.password_file={users}", f"auth.acl_file={rules}")
+    settings = write_rights(tmp_path, "se:cret")
     broker = start_broker(*FLIGHT_SETTINGS, *settings, "queues.open.kind=stream", "queues.closed.kind=stream")
     closed = flight.FlightDescriptor.for_path("closed")
     with flying(broker.ports["flight"]) as client:

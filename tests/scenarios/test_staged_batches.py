@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BrokerProcess, StartBroker
+from conftest import BrokerProcess, StartBroker, write_private
 from raw_client import RawClient
 from stage_writer import Refusal, StageWriter, make_table, payloads, read_queue, stage_files, to_arrow
 
@@ -320,12 +320,6 @@ rules:
 
 def basic(name: str) -> str:
     return "Basic " + base64.b64encode(f"{name}:secret".encode()).decode()
-
-
-def write_private(path: Path, content: str) -> Path:
-    path.touch(mode=0o600)
-    path.write_text(content, encoding="utf-8")
-    return path
 
 
 def test_only_who_may_publish_can_stage_and_commit(start: Start, data_dir: Path, tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ class ConsumeOperations:
         for pending in consumer.take_ready():
             record = view_message(queue, int(pending.offset), int(pending.time_wall_ns), pending.message)
             record["attempts"] = int(pending.attempts)
+            record["redelivered"] = pending.is_repeated()
             records.append(record)
         return {"records": records, "group": consumer.group.title()}
 

@@ -257,6 +257,7 @@ class Millstream:
             self._ticker.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._ticker
+        self.broker.halt_queues()
         lines = [
             session.line
             for account in self.broker.accounts.values()
@@ -280,6 +281,7 @@ class Millstream:
         self._servers.clear()
         if self._verifier is not None:
             self._verifier.close()
+        self.broker.take_back_all()
         if self._durable is not None:
             await self._durable.close()
             self._durable = None

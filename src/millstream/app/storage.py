@@ -31,6 +31,7 @@ from millstream.storage.log_format import FILE_HEADER_SIZE, find_file_header_fau
 from millstream.storage.log_recovery import Damage, log_names, read_file
 from millstream.storage.log_store import LogStore
 from millstream.storage.recovery import Recovery, load_folded, recover
+from millstream.storage.stop_mark import StopMark, find_unsure, remove_mark, write_mark
 
 STATE: Final = "state"
 UNFINISHED_RESTORE: Final = "restore.unfinished"
@@ -73,6 +74,7 @@ class DurableStore:
         except DiskFault as fault:
             raise StorageFault(f"{data_dir}: {fault.text}", "millstream storage verify") from None
         fold, next_number = found.fold, found.next_number
+        self._unsure = find_unsure(self._disk, found)
         self.damage = found.damage
         for damage in found.damage:
             self._log_line.error("storage_damaged", range=damage.sentence())
@@ -86,7 +88,9 @@ class DurableStore:
         self.log = Log(self._thread, wakeup, fold.last_sequence + 1)
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self.queries = fold.stages.queries  # that write staged batches
-        self.store = LogStore(self.log, fold.state(), fold.numbers(), wall_offset_ns)
+        state = fold.state()
+        state.may_lack_end = found.has_marks or not with_sync
+        self.store = LogStore(self.log, state, fold.numbers(), wall_offset_ns)
         self.segments = SegmentThread(self._disk, self._on_damage)
         self._on_progress = on_progress
         self._checkpoint: asyncio.Task[None] | None = None
@@ -101,7 +105,11 @@ class DurableStore:
         self._sealing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Fold what earlier runs left in the log."""
+        """From here on records may be handed out. Fold what earlier runs left in the log."""
+        try:
+            remove_mark(self._disk)
+        except DiskFault as fault:
+            raise StorageFault(f"{self._data_dir}: {fault.text}", "millstream storage verify") from None
         self._fold_sealed()
 
     def _on_damage(self, damage: Damage) -> None:
@@ -198,9 +206,17 @@ class DurableStore:
         if self._checkpoint is not None:
             await self._checkpoint
         await self._checkpoints.close()
-        self._thread.close()
+        is_safe = self._thread.close() and not self.log.fault
         self.segments.close()
+        if is_safe and self.log.durable == self.log.position:
+            self._mark_stop()
         os.close(self._lock)
+
+    def _mark_stop(self) -> None:
+        try:
+            write_mark(self._disk, StopMark(int(self.log.position), self._unsure))
+        except DiskFault as fault:
+            self._log_line.warning("stop_not_marked", reason=fault.text)
 
 
 def lock(data_dir: Path) -> int:

@@ -24,6 +24,7 @@ from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
 from millstream.storage.segment_format import index_name
 from millstream.storage.stage_facts import decode_query, encode_query
 from millstream.storage.stage_format import stage_name
+from millstream.storage.stop_mark import remove_mark
 from millstream.storage.stream_gaps import find_all_gaps, note_gap
 from millstream.storage.table import Table
 
@@ -38,6 +39,7 @@ def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
     disk = RealDisk(data_dir)
     done: list[str] = []
     try:
+        remove_mark(disk)  # it spoke of what is changed now
         if survey.table_fault:
             _replace_table(data_dir, survey, done)
         elif survey.table.bad:

@@ -13,6 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.account import Account
+from millstream.broker.doubt import Doubt, Doubts
 from millstream.broker.held import Held
 from millstream.broker.line import Ending, Line
 from millstream.broker.pressure import Pressure
@@ -71,6 +72,7 @@ class Broker:
         self.accounts: dict[str, Account] = {}
         self.session_count: i64 = 0
         self._schedule = Schedule()
+        self._doubts = Doubts()
         self._confirm_waiters: dict[Line, None] = {}
         self._retained_swept_ns: i64 = 0
         self._stuck_ns: i64 = 0  # since when the store takes nothing
@@ -253,6 +255,8 @@ class Broker:
         session.subscriptions.put(name, subscription)
         account.router.subscribe(subscription)
         self._save_subscription(session, subscription, b"", 0)
+        if session.doubt is not None:
+            session.doubt.on_subscribed(session)
         return existed
 
     def consume(self, session: Session, subscription: Subscription, wish: Wish) -> None:
@@ -345,6 +349,7 @@ class Broker:
         self.store.on_tick(now_ns)
         self._tell_waiting(now_ns)
         self.pressure.on_tick(now_ns)
+        self._doubts.on_tick(now_ns)
         for account in self.accounts.values():
             account.queues.catalog.on_tick(now_ns)
         for session in self._schedule.take_due(now_ns):
@@ -357,6 +362,17 @@ class Broker:
 
     def write_settled(self) -> None:
         """Facts that were gathered over the iteration, before the log takes its batch."""
+        self.agenda.write_settled()
+
+    def halt_queues(self) -> None:
+        """The broker stops: no queue hands out anything any more."""
+        for account in self.accounts.values():
+            account.queues.catalog.halt()
+
+    def take_back_all(self) -> None:
+        """Everybody is gone: what they left open, and all they have settled, goes to the log before it ends."""
+        for account in self.accounts.values():
+            account.queues.catalog.take_back_all()
         self.agenda.write_settled()
 
     def on_folded(self, sequence: i64) -> None:
@@ -402,9 +418,9 @@ class Broker:
             if account is not None:
                 account.exchanges.restore_binding(binding)
         for stored in state.sessions:
-            self._restore_session(stored, now_ns)
+            self._restore_session(stored, state.may_lack_end, now_ns)
 
-    def _restore_session(self, stored: StoredSession, now_ns: i64) -> None:
+    def _restore_session(self, stored: StoredSession, is_doubtful: bool, now_ns: i64) -> None:
         account = self.accounts.get(stored.key.account)
         if account is None:
             return
@@ -431,7 +447,10 @@ class Broker:
                 self._restore_consumer(session, subscription, entry)
             else:
                 account.router.subscribe(subscription)
-        session.restore(list(stored.deliveries.values()), list(stored.received_ids))
+        deliveries = list(stored.deliveries.values())
+        if is_doubtful:
+            session.doubt = Doubt(self._doubts, stored)
+        session.restore(deliveries, [] if is_doubtful else list(stored.received_ids))
         self._restore_deadlines(session, stored, now_ns)
 
     def _restore_consumer(

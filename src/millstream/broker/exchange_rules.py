@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.model.errors import Reason, Refused
+from millstream.model.field_type import field_type
 from millstream.routing.exchange import Exchange
 
 NAME_SIZE_MAX: Final = 255  # of names and keys: AMQP's short strings
@@ -35,7 +36,7 @@ def check_name(name: str) -> None:
 def check_alternate(exchange: Exchange) -> None:
     alternate = exchange.arguments.get(ALTERNATE)
     if alternate is not None and not isinstance(alternate, str):
-        text = f"invalid type '{type_word(alternate)}' for arg '{ALTERNATE}' in exchange '{exchange.name}' in {HOST}"
+        text = f"invalid type '{field_type(alternate)}' for arg '{ALTERNATE}' in exchange '{exchange.name}' in {HOST}"
         raise Refused(Reason.PRECONDITION_FAILED, text)
 
 
@@ -77,17 +78,4 @@ def show_argument(exchange: Exchange, other: Exchange) -> str:
         return "none"
     if other.arguments.get(ALTERNATE) is not None:
         return f"'{value}'"
-    return f"the value '{value}' of type '{type_word(value)}'"
-
-
-def type_word(value: object) -> str:
-    """RabbitMQ's word for the type of a plain value."""
-    if isinstance(value, str):
-        return "longstr"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "signedint"
-    if isinstance(value, float):
-        return "double"
-    return "array" if isinstance(value, list) else "table"
+    return f"the value '{value}' of type '{field_type(value)}'"

@@ -18,6 +18,7 @@ from millstream.queues.pending import Pending
 # how a consumer settles, as bits of what is stored with its subscription
 EXPLICIT: Final = 1
 EPHEMERAL_QUEUE: Final = 2
+REDELIVERED: Final = encode_user_property(b"redelivered", b"true")
 
 
 @final
@@ -99,6 +100,8 @@ class SessionConsumer(Consumer):
             properties += encode_user_property(b"x-stream-timestamp", time_ms)
         if pending.attempts > 1:
             properties += encode_user_property(b"delivery-count", str(pending.attempts).encode())
+        if pending.is_repeated():
+            properties += REDELIVERED
         return Message(topic, source.payload, 1, False, properties, source.expires_ns, source.publisher)
 
     def on_rights_changed(self) -> None:

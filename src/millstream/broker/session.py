@@ -26,6 +26,7 @@ from millstream.storage.store import SessionKey
 
 if TYPE_CHECKING:
     from millstream.broker.account import Account
+    from millstream.broker.doubt import Doubt
 
 # how an answer from the receiver meets the deliveries that are open
 FITS: Final[i64] = 0
@@ -57,6 +58,7 @@ class Session(Outlet):
         self._queued_bytes: i64 = 0
         self._resend: list[Delivery] | None = None  # reversed: the oldest is last
         self._received_ids: dict[int, None] | None = None
+        self.doubt: Doubt | None = None  # restored from a log that may lack its end
         self.consumers: Consumers | None = None  # of queues
         self._sequence: i64 = 0
         self._settled: i64 = 0
@@ -172,20 +174,21 @@ class Session(Outlet):
         ids = self._received_ids
         return ids is not None and int(packet_id) in ids
 
-    def add_received_id(self, packet_id: i64) -> None:
+    def add_received_id(self, packet_id: i64, is_kept: bool = False) -> None:
         if self._received_ids is None:
             self._received_ids = {}
         self._received_ids[int(packet_id)] = None
-        if self.expiry_s:
+        if self.expiry_s and not is_kept:
             self.account.store.id_received(self.key, packet_id)
 
     def remove_received_id(self, packet_id: i64) -> bool:
         ids = self._received_ids
-        if ids is None or int(packet_id) not in ids:
+        if ids is not None and int(packet_id) in ids:
+            del ids[int(packet_id)]
+            if len(ids) == 0:
+                self._received_ids = None
+        elif self.doubt is None or not self.doubt.forget(packet_id):
             return False
-        del ids[int(packet_id)]
-        if len(ids) == 0:
-            self._received_ids = None
         if self.expiry_s:
             self.account.store.id_released(self.key, packet_id)
         return True
@@ -202,9 +205,10 @@ class Session(Outlet):
         self.window.limit = window_limit
         self.window.open = 0
         again = self.window.in_order()
-        if again:
-            again.reverse()
-            self._resend = again
+        again.reverse()
+        self._resend = again or None
+        if self.doubt is not None:
+            self.doubt.on_attached(self)
         self.drain()
 
     def detach(self) -> None:

@@ -1,7 +1,8 @@
 """Numbered deliveries of one session: which packet id stands for which delivery.
 
-Ids count up and wrap at 65535, so an id is not used again soon after it was settled. The slots are
-a ring of a power of two, at least twice the window, so looking one up is an index and a comparison.
+Ids count up and wrap at 65535, or sooner where the receiver may hold some of them for others (at twice the window at
+least), so an id is not used again soon after it was settled. The slots are a ring of a power of two, at least twice the
+window, so looking one up is an index and a comparison.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Window:
         self.open: i64 = 0  # handed out on this connection, not settled
         self.count: i64 = 0  # numbered, not settled
         self._last_id: i64 = 0
+        self._id_max: i64 = PACKET_ID_MAX
         self._slots: list[Delivery | None] = EMPTY
         self._mask: i64 = 0
 
@@ -34,7 +36,7 @@ class Window:
         packet_id: i64 = self._last_id
         while True:
             packet_id += 1
-            if packet_id > PACKET_ID_MAX:
+            if packet_id > self._id_max:
                 packet_id = 1
             if slots[packet_id & mask] is None:
                 break
@@ -42,6 +44,11 @@ class Window:
         slots[packet_id & mask] = delivery
         delivery.packet_id = packet_id
         self.count += 1
+
+    def use_ids(self, id_max: i64, last_id: i64) -> None:
+        """Keep to the ids up to `id_max`, twice the window or more, and go on behind `last_id`."""
+        self._id_max = id_max
+        self._last_id = last_id
 
     def put_back(self, delivery: Delivery) -> None:
         """Place a delivery that already has its id: a session restored from the store."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from millstream.commands.outcome import CommandFailed, ExitCode
-from millstream.commands.output import Output, OutputOption, print_json, print_rows
+from millstream.commands.output import Output, OutputOption, print_json, print_result, print_rows
 from millstream.commands.queue_control import AccountOption, YesOption, confirm, find_place
 from millstream.commands.settings import ConfigOption, SetOption
 
@@ -128,10 +128,8 @@ def declare(
         internal=internal,
         arguments=parse_arguments(argument),
     )
-    if output is Output.JSON:
-        print_json(result)
-    else:
-        print(f"{name} is made ({type_})." if result["created"] else f"{name} was there, just like this.")
+    sentence = f"{name} is made ({type_})." if result["created"] else f"{name} was there, just like this."
+    print_result(result, sentence, output)
 
 
 @app.command(epilog=DELETE_EXAMPLES)
@@ -150,10 +148,7 @@ def delete(
         shown = place.call("exchange.show", name=name)
         confirm(f"Delete {name} with {shown['bindings']} bindings?", yes=False)
     result = place.call("exchange.delete", name=name, if_unused=if_unused)
-    if output is Output.JSON:
-        print_json(result)
-    else:
-        print(f"{name} is deleted with {result['bindings']} bindings.")
+    print_result(result, f"{name} is deleted with {result['bindings']} bindings.", output)
 
 
 @app.command(epilog=BIND_EXAMPLES)
@@ -171,10 +166,8 @@ def bind(
     """Let messages of an exchange go to a queue, or on to another exchange."""
     fields = _binding_fields(source, target, key, argument, to_exchange)
     result = find_place(config, set_, account).call("exchange.bind", None, **fields)
-    if output is Output.JSON:
-        print_json(result)
-    else:
-        print(f"{target} is bound to {source}." if result["created"] else "It was bound just like this.")
+    sentence = f"{target} is bound to {source}." if result["created"] else "It was bound just like this."
+    print_result(result, sentence, output)
 
 
 @app.command(epilog=UNBIND_EXAMPLES)
@@ -192,10 +185,7 @@ def unbind(
     """Take a binding away. What came through it stays where it is."""
     fields = _binding_fields(source, target, key, argument, to_exchange)
     result = find_place(config, set_, account).call("exchange.unbind", None, **fields)
-    if output is Output.JSON:
-        print_json(result)
-    else:
-        print(f"{target} is no longer bound to {source} like this.")
+    print_result(result, f"{target} is no longer bound to {source} like this.", output)
 
 
 def _binding_fields(

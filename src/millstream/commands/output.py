@@ -47,6 +47,14 @@ def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], out
     Console(width=width, highlight=False, soft_wrap=not sys.stdout.isatty()).print(table)
 
 
+def print_result(result: object, sentence: str, output: Output) -> None:
+    """What was done, in a sentence or whole as JSON."""
+    if output is Output.JSON:
+        print_json(result)
+    else:
+        print(sentence)
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "-"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,11 +31,17 @@ from millstream.commands.connection import (
 )
 from millstream.commands.outcome import CommandFailed, ExitCode
 from millstream.commands.output import Output, OutputOption, print_json
+from millstream.commands.payload import (
+    FileOption,
+    LinesOption,
+    MessageArgument,
+    PropertyOption,
+    parse_properties,
+    read_payload,
+)
 
 if TYPE_CHECKING:
     from millstream.protocols.mqtt.wire.properties import Properties
-
-FILE_SIZE_MAX: Final = 256 * 1024 * 1024
 
 EXAMPLES = """\b
 Examples:
@@ -49,11 +55,9 @@ Examples:
 
 def publish(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to publish to.")],
-    message: Annotated[str | None, typer.Argument(metavar="[MESSAGE]", help="Payload, as text.")] = None,
-    file: Annotated[Path | None, typer.Option(metavar="FILE", help="Payload from a file.")] = None,
-    lines: Annotated[
-        bool, typer.Option("--lines", "-l", help="Publish every line of standard input as a message.")
-    ] = False,
+    message: MessageArgument = None,
+    file: FileOption = None,
+    lines: LinesOption = False,
     retain: Annotated[
         bool, typer.Option("--retain", "-r", help="Keep the message for later subscribers.")
     ] = False,
@@ -61,10 +65,7 @@ def publish(
         bool, typer.Option("--empty", "-n", help="Empty payload; with --retain it clears.")
     ] = False,
     count: Annotated[int, typer.Option(min=1, metavar="N", help="Publish the message so many times.")] = 1,
-    property_: Annotated[
-        list[str] | None,
-        typer.Option("--property", "-P", metavar="NAME=VALUE", help="User property; may be repeated."),
-    ] = None,
+    property_: PropertyOption = None,
     expiry: Annotated[
         int | None,
         typer.Option(min=0, max=0xFFFF_FFFF, metavar="SECONDS", help="Forget the message after so long."),
@@ -118,10 +119,7 @@ def make_properties(
     properties.message_expiry_interval = expiry_s
     properties.content_type = None if content_type is None else content_type.encode()
     properties.response_topic = None if response_topic is None else response_topic.encode()
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise CommandFailed(ExitCode.USAGE, f"--property {pair}: write NAME=VALUE.")
+    for name, value in parse_properties(pairs):
         properties.user_properties.append((name.encode(), value.encode()))
     return properties
 
@@ -136,20 +134,9 @@ def _payloads(
     if lines:
         return (line.rstrip(b"\r\n") for line in iter(sys.stdin.buffer.readline, b""))
     if file is not None:
-        return iter([_read_payload(file)] * count)
+        return iter([read_payload(file)] * count)
     payload = b"" if message is None else message.encode("utf-8", "surrogateescape")
     return iter([payload] * count)
-
-
-def _read_payload(file: Path) -> bytes:
-    try:
-        with file.open("rb") as source:
-            payload = source.read(FILE_SIZE_MAX + 1)
-    except OSError as error:
-        raise CommandFailed(ExitCode.USAGE, f"{file} cannot be read: {error.strerror}.") from None
-    if len(payload) > FILE_SIZE_MAX:
-        raise CommandFailed(ExitCode.USAGE, f"{file} is larger than a message can be.")
-    return payload
 
 
 async def _publish(

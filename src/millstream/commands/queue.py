@@ -8,7 +8,7 @@ import typer
 
 from millstream.commands import queue_records
 from millstream.commands.outcome import CommandFailed, ExitCode
-from millstream.commands.output import Output, OutputOption, print_json, print_rows
+from millstream.commands.output import Output, OutputOption, print_json, print_result, print_rows
 from millstream.commands.queue_control import AccountOption, NameArgument, YesOption, confirm, find_place
 from millstream.commands.settings import ConfigOption, SetOption
 
@@ -137,10 +137,8 @@ def create(
     if bind:
         definition["bindings"] = bind
     result = find_place(config, set_, account).call("queue.create", name=name, definition=definition)
-    if output is Output.JSON:
-        print_json(result)
-    else:
-        print(f"{name} is made ({kind})." if result["created"] else f"{name} was there, just like this.")
+    sentence = f"{name} is made ({kind})." if result["created"] else f"{name} was there, just like this."
+    print_result(result, sentence, output)
 
 
 @app.command(epilog=UPDATE_EXAMPLES)
@@ -175,10 +173,7 @@ def delete(
         shown = place.call("queue.show", name=name)
         confirm(f"Delete {name} with {shown['records']} records and {shown['groups']} groups?", yes=False)
     result = place.call("queue.delete", name=name)
-    if output is Output.JSON:
-        print_json(result)
-    else:
-        print(f"{name} is deleted with {result['records']} records.")
+    print_result(result, f"{name} is deleted with {result['records']} records.", output)
 
 
 @app.command(epilog=PURGE_EXAMPLES)
@@ -196,10 +191,7 @@ def purge(
         shown = place.call("queue.show", name=name)
         confirm(f"Forget {shown['records']} records of {name}?", yes=False)
     result = place.call("queue.purge", name=name)
-    if output is Output.JSON:
-        print_json(result)
-    else:
-        print(f"{result['purged']} records of {name} are gone.")
+    print_result(result, f"{result['purged']} records of {name} are gone.", output)
 
 
 @app.command(epilog=BIND_EXAMPLES)
@@ -256,12 +248,10 @@ def seek(
 ) -> None:
     """Let a group of a stream go on from another place, back or forth."""
     result = find_place(config, set_, account).call("queue.seek", name=name, group=group, to=to)
-    if output is Output.JSON:
-        print_json(result)
-    else:
-        print(
-            f"{group} goes on at offset {result['committed']} of {name}; {result['lag']} records are before it."
-        )
+    sentence = (
+        f"{group} goes on at offset {result['committed']} of {name}; {result['lag']} records are before it."
+    )
+    print_result(result, sentence, output)
 
 
 @app.command("remove-group", epilog=REMOVE_GROUP_EXAMPLES)
@@ -282,10 +272,7 @@ def remove_group(
     if not yes:
         confirm(f"Remove the group {group} of {name}?", yes=False)
     result = place.call("queue.remove_group", name=name, group=group, force=force)
-    if output is Output.JSON:
-        print_json(result)
-    else:
-        print(f"{group} of {name} is removed; {result['lag']} records were before it.")
+    print_result(result, f"{group} of {name} is removed; {result['lag']} records were before it.", output)
 
 
 app.command(epilog=queue_records.PEEK_EXAMPLES)(queue_records.peek)
@@ -347,10 +334,7 @@ def print_details(result: dict[str, object], output: Output) -> None:
 
 
 def _print_bindings(result: dict[str, object], output: Output) -> None:
-    if output is Output.JSON:
-        print_json(result)
-    else:
-        print(f"{result['name']} takes: {_join(result['bindings'])}")
+    print_result(result, f"{result['name']} takes: {_join(result['bindings'])}", output)
 
 
 def _join(value: object) -> object:

@@ -7,20 +7,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
 from millstream.commands.outcome import CommandFailed, ExitCode
-from millstream.commands.output import Output, OutputOption, print_json, print_line
+from millstream.commands.output import Output, OutputOption, print_line, print_result
+from millstream.commands.payload import (
+    FileOption,
+    LinesOption,
+    MessageArgument,
+    PropertyOption,
+    parse_properties,
+    read_payload,
+)
 from millstream.commands.queue_control import AccountOption, Caller, NameArgument, find_place
 from millstream.commands.settings import ConfigOption, SetOption
 
 if TYPE_CHECKING:
     import io
 
-FILE_SIZE_MAX: Final = 256 * 1024 * 1024
 CHUNK: Final = 64 * 1024
 BATCH_MAX: Final = 256
 TAKE_AT_ONCE: Final = 32
@@ -98,25 +104,17 @@ def move(
     place = find_place(config, set_, account)
     with _bar("moving", is_shown=output is Output.TABLE and sys.stderr.isatty()) as on_progress:
         result = place.call("queue.move", on_progress, source=source, target=target, count=count)
-    if output is Output.JSON:
-        print_json(result)
-        return
     left = f"; {result['handed_out']} are with consumers and stay" if result["handed_out"] else ""
-    print(f"{result['moved']} records are moved from {source} to {target}{left}.")
+    print_result(result, f"{result['moved']} records are moved from {source} to {target}{left}.", output)
 
 
 def publish(
     name: NameArgument,
-    message: Annotated[str | None, typer.Argument(metavar="[MESSAGE]", help="Payload, as text.")] = None,
-    file: Annotated[Path | None, typer.Option(metavar="FILE", help="Payload from a file.")] = None,
-    lines: Annotated[
-        bool, typer.Option("--lines", "-l", help="Publish every line of standard input as a message.")
-    ] = False,
+    message: MessageArgument = None,
+    file: FileOption = None,
+    lines: LinesOption = False,
     key: Annotated[str, typer.Option("--key", metavar="KEY", help="Routing key: what filters look at.")] = "",
-    property_: Annotated[
-        list[str] | None,
-        typer.Option("--property", "-P", metavar="NAME=VALUE", help="User property; may be repeated."),
-    ] = None,
+    property_: PropertyOption = None,
     content_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Content type.")] = None,
     expiry: Annotated[
         int, typer.Option(min=0, metavar="SECONDS", help="Forget the message after so long; 0: never.")
@@ -135,7 +133,7 @@ def publish(
     if lines:
         batches = _batches()
     elif file is not None:
-        batches = iter([[_read_file(file)]])
+        batches = iter([[read_payload(file)]])
     else:
         batches = iter([[(message or "").encode("utf-8", "surrogateescape")]])
     offsets: list[object] = []
@@ -147,10 +145,8 @@ def publish(
             assert isinstance(answer, list)
             offsets = (offsets + answer)[-1000:]
             published += len(answer)
-    if output is Output.JSON:
-        print_json({"published": published, "offsets": offsets})
-    else:
-        print(f"{published} messages are in {name}." if published != 1 else f"1 message is in {name}.")
+    sentence = f"{published} messages are in {name}." if published != 1 else f"1 message is in {name}."
+    print_result({"published": published, "offsets": offsets}, sentence, output)
 
 
 def consume(
@@ -265,27 +261,10 @@ def _records(page: dict[str, object]) -> list[dict[str, object]]:
 
 
 def _terms(key: str, pairs: list[str], content_type: str | None, expiry_s: int) -> dict[str, object]:
-    properties: list[list[str]] = []
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise CommandFailed(ExitCode.USAGE, f"--property {pair}: write NAME=VALUE.")
-        properties.append([name, value])
-    terms: dict[str, object] = {"key": key, "properties": properties, "expiry_s": expiry_s}
+    terms: dict[str, object] = {"key": key, "properties": parse_properties(pairs), "expiry_s": expiry_s}
     if content_type is not None:
         terms["content_type"] = content_type
     return terms
-
-
-def _read_file(file: Path) -> bytes:
-    try:
-        with file.open("rb") as source:
-            payload = source.read(FILE_SIZE_MAX + 1)
-    except OSError as error:
-        raise CommandFailed(ExitCode.USAGE, f"{file} cannot be read: {error.strerror}.") from None
-    if len(payload) > FILE_SIZE_MAX:
-        raise CommandFailed(ExitCode.USAGE, f"{file} is larger than a message can be.")
-    return payload
 
 
 def _batches() -> Iterator[list[bytes]]:

@@ -17,7 +17,7 @@ class Storage(Section):
         "fsync",
         "When a QoS 1 or 2 publish for a session that outlives its connection, a retained message or a subscription is "
         "confirmed: `fsync` after it is on disk; `os` after it is handed to the system, so that a power cut can "
-        "take the last second, from the newest back, and exactly once is not promised beyond it; `memory` at once, and "
+        "take the last second, from the newest back, and what was received in it may come again; `memory` at once, and "
         "nothing survives the process.",
     )
     log_file_size: Size = setting(

@@ -214,6 +214,19 @@ class Catalog:
         elif now_ns - queue.used_ns >= queue.definition.expires_ms * MILLISECONDS and not queue.is_removed:
             self.delete(queue)
 
+    def halt(self) -> None:
+        """The broker stops: nothing is handed out any more, so that what comes back from one consumer does not wander
+        through all the others that are to go."""
+        for queue in self.queues.values():
+            for group in queue.groups.values():
+                group.halt()
+
+    def take_back_all(self) -> None:
+        """What is still with consumers becomes a fact: a clean stop leaves no delivery open."""
+        for queue in list(self.queues.values()):  # a dead letter may make another
+            for group in list(queue.groups.values()):
+                group.take_back(None)
+
     def restore(self, stored: StoredQueue) -> None:
         """Take over what the store kept of a queue; records wait in its tail and in segments."""
         definition = decode_definition(stored.definition)

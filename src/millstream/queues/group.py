@@ -50,6 +50,7 @@ class Group:
         self.committed: i64 = committed
         self.written: i64 = committed  # what the log knows of `committed`
         self.cursor: i64 = committed  # next offset to look at
+        self.unsure: i64 = queue.unsure  # all below may have been handed out before a crash
         self.settled = Intervals()  # out of order, above `committed`
         self.attempts: dict[int, int] = {}  # by offset, of those that came back
         self.gone = Gone(queue)
@@ -96,9 +97,9 @@ class Group:
         if self._getters:
             self._getters = deque([entry for entry in self._getters if entry[0] is not consumer])
 
-    def take_back(self, consumer: Consumer) -> None:
-        """Everything it had open goes to the others."""
-        taken = self.holds.find_of(consumer)
+    def take_back(self, consumer: Consumer | None) -> None:
+        """Everything it had open goes to the others; None: everything that is open."""
+        taken = list(self.pending.values()) if consumer is None else self.holds.find_of(consumer)
         for pending in taken:
             self._give_back(pending, 0)
         if taken:
@@ -131,9 +132,9 @@ class Group:
             if wall_ns:
                 self._not_before[offset] = wall_ns - wall_offset_ns
 
-    def shorten_deadlines(self, deadline_ns: i64) -> None:
-        """The visibility time has changed: nobody waits longer than it says now."""
-        self.holds.shorten(deadline_ns)
+    def halt(self) -> None:
+        """The broker stops: nothing is handed out any more."""
+        self._is_dispatching = True
 
     def purge(self) -> None:
         """Settle everything no consumer has at this moment."""
@@ -264,15 +265,14 @@ class Group:
 
     def _fail(self, pending: Pending) -> None:
         """Tried and failed: again after a while, or never."""
-        definition = self.queue.definition
-        if (
-            definition.max_deliveries
-            and not self.queue.is_stream
-            and pending.attempts >= definition.max_deliveries
-        ):
+        if self._is_worn_out(pending):
             bury(self.queue, self, pending, "max_deliveries")
             return
-        self._give_back(pending, find_delay_ms(definition, pending.attempts))
+        self._give_back(pending, find_delay_ms(self.queue.definition, pending.attempts))
+
+    def _is_worn_out(self, pending: Pending) -> bool:
+        limit = self.queue.definition.max_deliveries
+        return limit != 0 and pending.attempts >= limit and not self.queue.is_stream
 
     def _give_back(self, pending: Pending, delay_ms: i64) -> None:
         self.holds.remove(pending)
@@ -465,10 +465,7 @@ class Group:
         ):
             expire(queue, self, pending)
             return True
-        if pending.attempts == 0:
-            return False
-        limit = queue.definition.max_deliveries
-        if limit and pending.attempts >= limit and not queue.is_stream:
+        if pending.attempts and self._is_worn_out(pending):
             bury(queue, self, pending, "max_deliveries")
             return True
         return False

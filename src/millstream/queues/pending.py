@@ -33,6 +33,10 @@ class Pending(Receipt):
         again.attempts = self.attempts
         return again
 
+    def is_repeated(self) -> bool:
+        """Whether it may have been with a consumer before this attempt. No is a promise, yes is not."""
+        return self.attempts > 1 or self.offset < self.group.unsure
+
     def on_taken(self) -> None:
         consumer = self.consumer
         if consumer is not None and not consumer.is_explicit:

@@ -71,6 +71,7 @@ class Queue(Outlet):
         self.next: i64 = 0
         self.visible: i64 = 0  # all below may be handed out
         self.offered: i64 = 0  # all below were offered to whoever was there
+        self.unsure: i64 = 0  # all below may have been handed out before a crash
         self.footprint = Footprint()
         self.tail = Tail(0, self.is_stream)
         self.groups: dict[str, Group] = {}  # by title
@@ -92,7 +93,7 @@ class Queue(Outlet):
         self.definition = definition
         self._apply(definition)
         for group in self.groups.values():
-            group.shorten_deadlines(self.clock.now_ns + self.hold_ns)
+            group.holds.shorten(self.clock.now_ns + self.hold_ns)
 
     def _apply(self, definition: Definition) -> None:
         """What is asked for every record."""
@@ -116,13 +117,13 @@ class Queue(Outlet):
         self.next = stored.next
         self.visible = stored.next
         self.offered = stored.next
+        self.unsure = stored.unsure
         self.producers = stored.producers
         self.has_expiry = True  # what is in the segments may have one
         offset_ns = int(self.clock.wall_offset_ns)
         for offset, (priority, wall_ns) in stored.specials.items():
             self.specials[offset] = (priority, max(1, wall_ns - offset_ns) if wall_ns else 0)
-        in_log = len(stored.tail)
-        first_in_log = queue_facts.record_place(stored.tail[0][1])[1] if in_log else stored.next
+        first_in_log = queue_facts.record_place(stored.tail[0][1])[1] if stored.tail else stored.next
         self.tail = Tail(first_in_log, self.is_stream)
         self.tail.counts_payload = self.definition.bounds_ready
         for sequence, body in stored.tail:
@@ -321,6 +322,7 @@ class Queue(Outlet):
         if group is None:
             group = Group(self, self._next_group, name, filter, self.low_mark())
             group.is_kept = is_kept
+            group.unsure = self.unsure if is_kept else 0  # nobody had its name before
             self._next_group += 1
             self.groups[title] = group
             self.fill_specials(group)
@@ -452,9 +454,8 @@ class Queue(Outlet):
         tail = self.tail
         if not self.is_durable:
             message = tail.get_message(offset)
-            return Pending(
-                group, offset, message, tail.get_time(offset), message_size(message, tail.counts_payload)
-            )
+            size = message_size(message, tail.counts_payload)
+            return Pending(group, offset, message, tail.get_time(offset), size)
         message = decode_record_message(body, -self.clock.wall_offset_ns)
         return Pending(group, offset, message, record_time(body), body_size(body, tail.counts_payload))
 
@@ -492,9 +493,7 @@ class Queue(Outlet):
         return count - self.depth()
 
     def on_tick(self, now_ns: i64) -> None:
-        if not self.groups:
-            if self.has_expiry:
-                expire_head(self)
-            return
+        if not self.groups and self.has_expiry:
+            expire_head(self)
         for group in list(self.groups.values()):
             group.on_tick(now_ns)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.model.errors import Reason, Refused
+from millstream.model.field_type import field_type
 
 MATCH: Final = "x-match"
 MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
@@ -27,7 +28,7 @@ class HeaderPattern:
                     f'Invalid x-match field value <<"{match}">>; expected all, any, all-with-x, or any-with-x'
                 )
             else:
-                text = f"Invalid x-match field type {_type_word(match)}; expected longstr"
+                text = f"Invalid x-match field type {_show_type(match)}; expected longstr"
             raise Refused(Reason.PRECONDITION_FAILED, text)
         self.needs_all = match in ("all", "all-with-x")
         with_x = match in ("all-with-x", "any-with-x")
@@ -49,15 +50,13 @@ class HeaderPattern:
         return self.needs_all
 
 
-def _type_word(value: object) -> str:
-    """RabbitMQ's word for a value that is no text."""
-    if value is None:
-        return "void (value undefined)"
-    if isinstance(value, bool):
-        return f"bool (value {'true' if value else 'false'})"
-    if isinstance(value, int):
-        return f"signedint (value {value})"
-    return f"double (value {value})" if isinstance(value, float) else "array"
+def _show_type(value: object) -> str:
+    """The type of a value that is no text, and a scalar itself."""
+    kind = field_type(value)
+    if kind in ("array", "table"):
+        return "array"
+    shown = "undefined" if value is None else show_text(value).decode()
+    return f"{kind} (value {shown})"
 
 
 def encode_text(value: object) -> object:

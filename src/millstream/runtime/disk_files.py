@@ -24,12 +24,11 @@ class RealFile(DiskFile):
         self._name = name
 
     def write_at(self, offset: i64, data: bytes) -> None:
-        view = memoryview(data)
+        rest: bytes | memoryview = data
         at = int(offset)
         try:
-            while view:
-                written = os.pwrite(self._descriptor, view, at)
-                view = view[written:]
+            while (written := os.pwrite(self._descriptor, rest, at)) < len(rest):
+                rest = memoryview(rest)[written:]
                 at += written
         except OSError as error:
             _refuse(error, self._name)

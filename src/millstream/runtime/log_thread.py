@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import queue
 import threading
@@ -167,8 +166,8 @@ class LogThread(BatchWriter):
         if self._on_file_ended is not None:
             self._on_file_ended(fault)
 
-    def close(self) -> None:
-        """Write what was submitted, then end."""
+    def close(self) -> bool:
+        """Write what was submitted, then end; whether all of it is safe."""
         self._is_closing.set()
         if self._timer is not None:
             self._timer.close()
@@ -176,8 +175,11 @@ class LogThread(BatchWriter):
             self._kernel.close()
         self._batches.put(None)
         self._thread.join(timeout=10)
-        with contextlib.suppress(DiskFault):  # the log has been told
+        try:
             self._files.close()
+        except DiskFault:  # the log has been told
+            return False
+        return self._files.is_sound() and not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:

@@ -6,7 +6,7 @@ another process.
 
     m <message>            uses, body           s <session>              body
     u <session> <filter>   body                 d <session> <sequence>   body
-    i <session> <id>       body                 w <session>              body
+    i <session> <id>       body, digest         w <session>              body
     r <account> 0 <topic>  body                 q <queue>                state
     x <queue>              its segments are to be removed
     b <account> 0 <query>  how far its batches are published
@@ -30,6 +30,7 @@ from millstream.storage.exchange_facts import ExchangeFold
 from millstream.storage.fold import PLACEHOLDER, Fold
 from millstream.storage.log_format import Record
 from millstream.storage.pending_table import PendingTable
+from millstream.storage.received_message import LastMessage
 from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.stage_facts import StageFold
 from millstream.storage.stored_queue import QueueFold, decode_state, encode_state
@@ -64,6 +65,7 @@ class Checkpoint:
         load_queues(table, self._queues)
         segments.resume({number: queue.next for number, queue in self._queues.queues.items()})
         self._unused: dict[int, None] = {}  # messages nobody has named yet
+        self._last_message = LastMessage()
         self.last_sequence, self.file = read_meta(table)
 
     def apply(self, record: Record) -> None:
@@ -73,11 +75,13 @@ class Checkpoint:
         kind = int(record.kind)
         body = record.body
         if kind == facts.MESSAGE:
+            self._last_message.note(kind, body)
             self._unused[self.last_sequence] = None
             self._table.add(b"m" + _KEY.pack(self.last_sequence), _USES.pack(0) + body)
         elif queue_facts.FIRST_KIND <= kind <= queue_facts.LAST_KIND:
             self._queues.apply(kind, body)
             if kind == queue_facts.RECORD_APPENDED:
+                self._last_message.note(kind, body)
                 self._appended.append(body)
         elif stage_facts.FIRST_KIND <= kind <= stage_facts.LAST_KIND:
             self._apply_stage(kind, body)
@@ -179,7 +183,8 @@ class Checkpoint:
         elif kind == facts.SUBSCRIPTION_REMOVED:
             self._table.delete(b"u" + key + to_key(facts.decode_named(body)[1]))
         elif kind == facts.ID_RECEIVED:
-            self._table.put(b"i" + _PAIR.pack(*facts.decode_id(body)), body)
+            marked = facts.with_digest(body, self._last_message.digest())
+            self._table.put(b"i" + _PAIR.pack(*facts.decode_id(body)), marked)
         else:
             self._table.delete(b"i" + _PAIR.pack(*facts.decode_id(body)))
 

@@ -40,6 +40,7 @@ _DELIVERY: Final = struct.Struct("<QQQBBBHH")
 _ADVANCE: Final = struct.Struct("<QQBH")
 _PAIR: Final = struct.Struct("<QQ")
 _ID: Final = struct.Struct("<QH")
+_DIGEST: Final = struct.Struct("<I")
 _WILL: Final = struct.Struct("<QQIQI")
 
 
@@ -254,6 +255,19 @@ def encode_id(session: int, packet_id: int) -> bytes:
 def decode_id(body: bytes) -> tuple[int, int]:
     session, packet_id = _ID.unpack_from(body)
     return session, packet_id
+
+
+def with_digest(body: bytes, digest: int) -> bytes:
+    """A received id as a checkpoint keeps it: with the digest of its message, which is folded away."""
+    return body[: _ID.size] + _DIGEST.pack(digest)
+
+
+def find_digest(body: bytes) -> int:
+    """0: it has none."""
+    if len(body) < _ID.size + _DIGEST.size:
+        return 0
+    digest: int = _DIGEST.unpack_from(body, _ID.size)[0]
+    return digest
 
 
 @final

@@ -11,6 +11,7 @@ from millstream.model.message import Message
 from millstream.storage import exchange_facts, facts, queue_facts, stage_facts
 from millstream.storage.exchange_facts import ExchangeFold
 from millstream.storage.log_format import Record
+from millstream.storage.received_message import LastMessage
 from millstream.storage.stage_facts import StageFold
 from millstream.storage.store import SessionKey, StoredSession, StoredState, StoredWill
 from millstream.storage.stored_queue import QueueFold
@@ -42,6 +43,7 @@ class Fold:
         self.stages = StageFold()
         self.exchanges = ExchangeFold()
         self.last_sequence = 0
+        self._last_message = LastMessage()
         self.orphans = 0  # facts about something the log no longer holds: only after damage
 
     def apply(self, record: Record) -> None:
@@ -50,11 +52,14 @@ class Fold:
         body = record.body
         if kind == facts.MESSAGE:
             message = facts.decode_message(body, self._to_deadline)
+            self._last_message.note(kind, body)
             self._messages[int(record.sequence)] = _Kept(message)
         elif queue_facts.FIRST_KIND <= kind <= queue_facts.LAST_KIND:
             queue = self.queues.apply(kind, body)
-            if queue is not None and kind == queue_facts.RECORD_APPENDED:
-                queue.tail.append((self.last_sequence, body))
+            if kind == queue_facts.RECORD_APPENDED:
+                self._last_message.note(kind, body)
+                if queue is not None:
+                    queue.tail.append((self.last_sequence, body))
         elif stage_facts.FIRST_KIND <= kind <= stage_facts.LAST_KIND:
             self.stages.apply(kind, body)
         elif exchange_facts.FIRST_KIND <= kind <= exchange_facts.LAST_KIND:
@@ -117,8 +122,12 @@ class Fold:
                 return
             if kind == facts.ID_RECEIVED:
                 session.received_ids[packet_id] = None
+                in_log = self.last_sequence != 0  # and not from a table, where nothing stands in order
+                digest = self._last_message.digest() if in_log else facts.find_digest(body)
+                session.received_digests[packet_id] = digest
             else:
                 session.received_ids.pop(packet_id, None)
+                session.received_digests.pop(packet_id, None)
         else:
             raise facts.FactFault(f"this release knows no facts of kind {kind}")
 

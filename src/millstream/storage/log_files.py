@@ -79,6 +79,10 @@ class LogFiles:
         else:
             self.is_unsynced = True
 
+    def is_sound(self) -> bool:
+        """Whether no sync has failed on its own: those of single batches tell the log themselves."""
+        return not self._fault
+
     def _check_sound(self) -> None:
         if self._fault:
             raise DiskFault(self._fault, is_sync=True)

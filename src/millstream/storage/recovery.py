@@ -31,6 +31,7 @@ class Recovery:
         self.damage: list[Damage] = []
         self.cuts: list[Damage] = []  # ends that were being written when the process died
         self.next_number = 1
+        self.has_marks = False  # a file was synced now and then only: the end of the log may be gone
 
 
 def load_folded(table: Table, wall_offset_ns: int) -> tuple[Fold, int]:
@@ -55,6 +56,7 @@ def recover(disk: Disk, table: Table, wall_offset_ns: int, failpoints: Failpoint
             continue
         recovered = read_file(disk, name, name == names[-1])
         found.damage.extend(recovered.damage)
+        found.has_marks = found.has_marks or recovered.has_marks
         if recovered.is_unused:
             disk.remove(name)
             hit("recover.after_remove_unused")

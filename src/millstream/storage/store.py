@@ -46,6 +46,7 @@ class StoredSession:
         self.subscriptions: dict[bytes, StoredSubscription] = {}
         self.deliveries: dict[int, Delivery] = {}  # by sequence, in order
         self.received_ids: dict[int, None] = {}
+        self.received_digests: dict[int, int] = {}  # of what came with them, as far as known
         self.will: StoredWill | None = None
 
 
@@ -98,6 +99,7 @@ class StoredState:
         self.queues = queues
         self.exchanges: list[StoredExchange] = []
         self.bindings: list[StoredBinding] = []
+        self.may_lack_end = False  # clients may have been told more than this
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

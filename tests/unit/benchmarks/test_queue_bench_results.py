@@ -16,11 +16,13 @@ from benchmarks.queue_suite.brokers import KINDS
 from benchmarks.queue_suite.plan import make_plan, parse_arguments
 from benchmarks.queue_suite.report import make_report
 from benchmarks.queue_suite.results import (
+    REPORTED,
     check_counts,
     check_memory,
     check_queues,
     find_floor,
     merge_floors,
+    name_bare,
     promised_rate,
 )
 from benchmarks.queue_suite.scenarios import BY_NAME, PAIRS, SCENARIOS, QueueScenario
@@ -31,6 +33,7 @@ SIXTEEN = BY_NAME["publish-16"]
 ONE = BY_NAME["publish-1"]
 WIDE = BY_NAME["publish-10x256"]
 MEBIBYTE = 1024 * 1024
+AGAINST_BARE = "messages/s, millstream against the bare server"
 
 
 def make_run(scenario: QueueScenario, rate: float, **floors: float) -> Run:
@@ -69,6 +72,66 @@ def test_every_floor_a_promise_needs_is_measured() -> None:
 def test_a_floor_is_the_mean_of_both_measures_and_tells_how_far_they_were_apart() -> None:
     merged = merge_floors({"floor_1": 100.0, "seconds": 9.0}, {"floor_1": 300.0, "seconds": 9.0})
     assert merged == {"floor_1": 200.0, "floor_spread": 3.0}
+
+
+def test_the_bare_server_stands_beside_the_floors_as_it_was_measured() -> None:
+    merged = merge_floors({"floor_1": 100.0, "bare_rate": 70.0}, {"floor_1": 100.0})
+    assert merged == {"floor_1": 100.0, "floor_spread": 1.0, "bare_rate": 70.0}
+
+
+@pytest.mark.parametrize(
+    ("generator_cpu_s", "foreign_s", "is_bound"), [(0.5, 0.0, 0.0), (1.95, 0.0, 1.0), (0.5, 0.3, 1.0)]
+)
+def test_the_bare_server_is_measured_like_a_broker_and_may_be_held_back_like_one(
+    generator_cpu_s: float, foreign_s: float, is_bound: float
+) -> None:
+    facts = {
+        "seconds": 2.0,
+        "deliveries": 8000.0,
+        "broker_cpu_s": 0.4,
+        "round_trip_p50_us": 240.0,
+        "generator_cpu_s": generator_cpu_s,
+        "broker_wait_s": foreign_s,
+    }
+    expected = {"bare_rate": 4000.0, "bare_cpu_us": 50.0, "bare_p50_us": 240.0, "bare_is_bound": is_bound}
+    assert name_bare(facts) == pytest.approx(expected)
+
+
+def test_being_behind_the_bare_server_is_told_and_changes_no_verdict() -> None:
+    floors = {"floor_1": 100.0, "floor_16": 5000.0}
+    alone = make_run(SIXTEEN, 640.0, **floors)
+    beside = make_run(SIXTEEN, 640.0, **floors, bare_rate=960.0)
+    told = check_one(SIXTEEN, beside, AGAINST_BARE)
+    assert (told.measured, told.verdict) == ("0.67 x", REPORTED)
+    assert "0.75 x promised" in told.target
+    promise = "confirmed after sync"
+    assert check_one(SIXTEEN, beside, promise) == check_one(SIXTEEN, alone, promise)
+
+
+@pytest.mark.parametrize(
+    ("foreign_s", "bare_is_bound", "sign"),
+    [(0.3, 0.0, ">= "), (0.0, 1.0, "<= "), (0.3, 1.0, "about ")],
+)
+def test_a_held_back_rate_makes_the_distance_to_the_bare_server_a_bound(
+    foreign_s: float, bare_is_bound: float, sign: str
+) -> None:
+    run = make_run(ONE, 50.0, floor_1=100.0, bare_rate=100.0, bare_is_bound=bare_is_bound)
+    run.facts["broker_wait_s"] = foreign_s
+    assert check_one(ONE, run, AGAINST_BARE).measured == f"{sign}0.50 x"
+
+
+def test_without_a_bare_server_nothing_is_said_of_it() -> None:
+    run = make_run(ONE, 50.0, floor_1=100.0)
+    checks = check_queues([ONE], Summary([summarize(ONE, "millstream", [run])]), [run])
+    assert AGAINST_BARE not in [check.claim for check in checks]
+
+
+def test_rounds_without_a_bare_server_do_not_count_in_its_figures() -> None:
+    without = make_run(ONE, 90.0, floor_1=100.0)
+    beside = make_run(ONE, 60.0, floor_1=100.0, bare_rate=80.0)
+    floor = find_floor(ONE, "millstream", [without, beside])
+    assert floor is not None
+    assert (floor.bare, floor.bare_share, floor.times_bare) == pytest.approx((80.0, 1.0, 0.75))
 
 
 def test_each_round_is_judged_by_its_own_floor() -> None:
@@ -197,6 +260,7 @@ def test_the_page_names_every_scenario_its_durability_and_who_was_left_out() -> 
                 "broker_cpu_s": 1.0,
                 "stored": 1e6,
                 **{f"floor_{batch}": 100.0 * batch for batch in scenario.batches},
+                "bare_rate": 4321.0,
             },
         )
         for scenario in SCENARIOS
@@ -228,6 +292,7 @@ def test_the_page_names_every_scenario_its_durability_and_who_was_left_out() -> 
         assert f"- {kind.title}: " in page
         assert kind.durability in page or name == "nats-sync"
     assert "left out, it does not take the configuration" in page
+    assert "4,321" in page
     for _, header, body in report.sections:
         assert all(len(row) == len(header) for row in body)
 

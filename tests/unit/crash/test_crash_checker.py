@@ -196,3 +196,18 @@ def test_a_journal_is_complete_when_every_reader_is_done_with_everything_confirm
     assert not journal.is_complete()
     take(journal, "latecomer", early, 0)
     assert journal.is_complete()
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_a_record_that_comes_again_must_say_so(is_marked: bool) -> None:
+    journal, labels = make_journal(WORK)
+    journal.note_delivered("reader", encode_label(labels[0]), 0, is_marked)
+    assert (journal.oddities == []) is is_marked
+    assert bool(check(journal).faults) is not is_marked
+
+
+def test_after_a_power_cut_another_record_may_have_that_place() -> None:
+    journal, labels = make_journal(WORK)
+    journal.note_power_cut(0.0)
+    journal.note_delivered("reader", encode_label(labels[0]), 0, False)
+    assert journal.oddities == []

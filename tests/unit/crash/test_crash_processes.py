@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
-from crash.processes import command_of, find_descendants, kill_all
+from crash.processes import command_of, find_descendants, kill_all, open_files_of
 
 FAMILY = """
 import subprocess, sys
@@ -25,3 +27,13 @@ def test_children_of_children_are_found_and_killed() -> None:
         kill_all([grandchild, grandchild])
         assert head.wait() == 0  # it waited for the one that was killed
     assert command_of(grandchild) == ""
+
+
+def test_the_files_a_process_has_open_are_seen_until_it_ends(tmp_path: Path) -> None:
+    file = tmp_path / "written"
+    assert str(file) not in open_files_of(os.getpid())
+    with file.open("wb"):
+        assert str(file) in open_files_of(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    assert open_files_of(ended.pid) == []

@@ -130,3 +130,14 @@ def test_large_data_is_written_and_read_whole(disk: RealDisk) -> None:
     file.write_at(3, data)
     assert file.read_at(3, len(data) + 10) == data
     file.close()
+
+
+def test_what_the_system_takes_in_pieces_is_written_whole(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.pwrite
+    file = disk.create("log/a", 0)
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: real(descriptor, data[:3], at))
+    file.write_at(2, b"0123456789")
+    assert file.read_at(2, 20) == b"0123456789"
+    file.close()

@@ -5,19 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
+from fold_and_checkpoint import FoldAndCheckpoint
 
 from millstream.storage import exchange_facts
-from millstream.storage.checkpoint import Checkpoint, binding_entry, load_table
+from millstream.storage.checkpoint import binding_entry
 from millstream.storage.exchange_facts import StoredExchange
 from millstream.storage.facts import FactFault
-from millstream.storage.fold import Fold
-from millstream.storage.log_format import Record
-from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.store import StoredState
 from millstream.storage.table_check import check_table
-from simulation.disk import SimulatedDisk
-from simulation.failpoints import DeadlyFailpoints
-from simulation.table import SimulatedTable
 
 
 def describe(state: StoredState) -> tuple[list[object], list[object]]:
@@ -32,31 +27,16 @@ def describe(state: StoredState) -> tuple[list[object], list[object]]:
     return sorted(map(str, exchanges)), sorted(map(str, bindings))  # type: ignore[return-value]
 
 
-class Both:
-    """The same facts for a fold and for a checkpoint; they must agree."""
-
-    def __init__(self) -> None:
-        self.fold = Fold(0)
-        self.table = SimulatedTable()
-        segments = SegmentWriter(SimulatedDisk(0), DeadlyFailpoints(), 1 << 20)
-        self.checkpoint = Checkpoint(self.table, segments)
-        self._sequence = 0
-
-    def tell(self, kind: int, body: bytes) -> None:
-        self._sequence += 1
-        self.fold.apply(Record(self._sequence, kind, body))
-        self.checkpoint.apply(Record(self._sequence, kind, body))
+class Both(FoldAndCheckpoint):
+    """They must agree."""
 
     def declare(self, name: str, kind: str = "direct", arguments: dict[str, object] | None = None) -> None:
         stored = StoredExchange("default", name, kind, False, True, arguments or {})
         self.tell(exchange_facts.EXCHANGE_SAVED, exchange_facts.encode_exchange(stored))
 
     def state(self) -> StoredState:
-        self.checkpoint.finish(1)
-        loaded = Fold(0)
-        load_table(self.table, loaded)
+        loaded = self.load()
         assert describe(loaded.state()) == describe(self.fold.state())
-        assert not check_table(self.table).bad
         return loaded.state()
 
 

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 from google_crc32c import value
+from log_content import make_batch
 
 from millstream.storage.log import Batch
 from millstream.storage.log_files import FOLDER, LogFiles, file_name
@@ -13,14 +14,11 @@ from millstream.storage.log_format import (
     BATCH_HEAD_SIZE,
     FILE_HEADER_SIZE,
     VERSION,
-    append_record,
     encode_batch_head,
 )
 from millstream.storage.log_recovery import RecoveredFile, read_file
 from simulation.disk import SimulatedDisk
 from simulation.failpoints import DeadlyFailpoints
-
-from librt.strings import BytesWriter  # isort: skip
 
 FILE_SIZE = 4096
 SALT = 12345  # what nobody outside knows
@@ -31,13 +29,6 @@ def disk() -> SimulatedDisk:
     disk = SimulatedDisk(1)
     disk.make_folder(FOLDER)
     return disk
-
-
-def make_batch(first: int, *bodies: bytes) -> Batch:
-    writer = BytesWriter()
-    for body in bodies:
-        append_record(writer, 1, body)
-    return Batch(first, len(bodies), writer.getvalue())
 
 
 def write(disk: SimulatedDisk, *batches: Batch) -> list[int]:

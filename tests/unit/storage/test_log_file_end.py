@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from librt.strings import BytesWriter
+from log_content import make_batch, read_bodies
 
 from millstream.storage.disk import DiskFault
-from millstream.storage.log import Batch
 from millstream.storage.log_files import FOLDER, PREPARED, LogFiles, file_name
-from millstream.storage.log_format import append_record
-from millstream.storage.log_recovery import log_names, read_file
+from millstream.storage.log_recovery import log_names
 from simulation.disk import Mood, PowerCut, SimulatedDisk
 from simulation.failpoints import DeadlyFailpoints
 
@@ -33,23 +31,6 @@ def make_files(disk: SimulatedDisk, failpoints: DeadlyFailpoints | None = None) 
     return LogFiles(disk, failpoints or DeadlyFailpoints(), FILE_SIZE, 1, 0, salt=7)
 
 
-def make_batch(first: int, body: bytes) -> Batch:
-    writer = BytesWriter()
-    append_record(writer, 1, body)
-    return Batch(first, 1, writer.getvalue())
-
-
-def bodies(disk: SimulatedDisk) -> list[bytes]:
-    """Of the whole log; only its last file may end in the middle of a batch."""
-    found: list[bytes] = []
-    names = log_names(disk)
-    for name in names:
-        recovered = read_file(disk, name, name == names[-1])
-        assert not recovered.damage
-        found += [record.body for record in recovered.records]
-    return found
-
-
 def test_a_file_ends_when_it_is_told_to_and_the_next_batch_goes_to_the_next() -> None:
     disk = make_disk()
     files = make_files(disk)
@@ -58,7 +39,7 @@ def test_a_file_ends_when_it_is_told_to_and_the_next_batch_goes_to_the_next() ->
     assert files.sealed == [(1, 1)]
     files.write(make_batch(2, b"b"))
     assert log_names(disk) == [file_name(1), file_name(2)]
-    assert bodies(disk) == [b"a", b"b"]
+    assert read_bodies(disk) == [b"a", b"b"]
 
 
 def test_a_file_that_holds_nothing_does_not_end() -> None:
@@ -93,7 +74,7 @@ def test_a_torn_batch_in_the_old_file_is_cut_although_the_next_is_ready() -> Non
     disk.cut_power_at = disk.steps + 1
     with pytest.raises(PowerCut):
         files.write(make_batch(2, b"b" * 500))
-    assert bodies(disk.crash())[:1] == [b"a"]
+    assert read_bodies(disk.crash())[:1] == [b"a"]
 
 
 def test_a_full_file_takes_the_one_that_is_ready() -> None:
@@ -103,7 +84,7 @@ def test_a_full_file_takes_the_one_that_is_ready() -> None:
     files.prepare()
     files.write(make_batch(2, b"y" * 900))
     assert PREPARED not in disk.names(FOLDER)
-    assert bodies(disk) == [b"x" * 900, b"y" * 900]
+    assert read_bodies(disk) == [b"x" * 900, b"y" * 900]
 
 
 def test_a_batch_that_does_not_fit_into_the_one_that_is_ready_gets_one_of_its_own() -> None:
@@ -113,7 +94,7 @@ def test_a_batch_that_does_not_fit_into_the_one_that_is_ready_gets_one_of_its_ow
     files.prepare()
     files.write(make_batch(2, b"y" * 5000))
     assert PREPARED not in disk.names(FOLDER)
-    assert bodies(disk) == [b"a", b"y" * 5000]
+    assert read_bodies(disk) == [b"a", b"y" * 5000]
 
 
 def test_a_full_disk_refuses_the_next_file_and_changes_nothing() -> None:
@@ -125,7 +106,7 @@ def test_a_full_disk_refuses_the_next_file_and_changes_nothing() -> None:
         files.prepare()
     assert caught.value.is_full
     files.write(make_batch(2, b"b"))
-    assert bodies(disk) == [b"a", b"b"]
+    assert read_bodies(disk) == [b"a", b"b"]
     disk.fill(None)
     files.prepare()
     files.end_file()
@@ -143,7 +124,7 @@ def test_what_a_killed_process_had_ready_is_made_anew() -> None:
     again.prepare()
     again.end_file()
     again.write(make_batch(3, b"c"))
-    assert bodies(disk) == [b"a", b"b", b"c"]
+    assert read_bodies(disk) == [b"a", b"b", b"c"]
 
 
 def test_closing_leaves_no_file_that_was_only_made_ready() -> None:
@@ -177,6 +158,6 @@ def test_no_power_cut_while_a_file_ends_loses_or_damages_a_batch(
         pass
     else:
         pytest.fail(f"the power was not cut at {step}")
-    kept = bodies(disk.crash(mood))
+    kept = read_bodies(disk.crash(mood))
     assert kept == [b"a", b"b", b"c"][: len(kept)]
     assert len(kept) >= confirmed

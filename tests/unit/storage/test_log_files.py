@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from log_content import make_batch, read_bodies
 
 from millstream.storage.disk import DiskFault
-from millstream.storage.log import Batch
 from millstream.storage.log_files import FOLDER, LogFiles, file_name, file_number
-from millstream.storage.log_format import FILE_HEADER_SIZE, append_record
-from millstream.storage.log_recovery import log_names, read_file
+from millstream.storage.log_format import FILE_HEADER_SIZE
+from millstream.storage.log_recovery import log_names
+from simulation.deaths import LOG_FAILPOINTS
 from simulation.disk import Mood, SimulatedDisk
 from simulation.failpoints import DeadlyFailpoints
-
-from librt.strings import BytesWriter  # isort: skip
 
 FILE_SIZE = 1024
 
@@ -26,23 +25,6 @@ def disk() -> SimulatedDisk:
 
 def make_files(disk: SimulatedDisk, with_sync: bool = True, next_number: int = 1) -> LogFiles:
     return LogFiles(disk, DeadlyFailpoints(), FILE_SIZE, next_number, 0, with_sync)
-
-
-def make_batch(first: int, *bodies: bytes) -> Batch:
-    writer = BytesWriter()
-    for body in bodies:
-        append_record(writer, 1, body)
-    return Batch(first, len(bodies), writer.getvalue())
-
-
-def bodies(disk: SimulatedDisk) -> list[bytes]:
-    found: list[bytes] = []
-    names = log_names(disk)
-    for name in names:
-        recovered = read_file(disk, name, name == names[-1])
-        assert not recovered.damage
-        found += [record.body for record in recovered.records]
-    return found
 
 
 def test_a_name_gives_its_number_back() -> None:
@@ -76,7 +58,7 @@ def test_a_batch_is_never_split_over_two_files(disk: SimulatedDisk) -> None:
     assert files.current() == 3
     assert [number for number, _ in files.sealed] == [1, 2]
     assert log_names(disk) == [file_name(1), file_name(2), file_name(3)]
-    assert bodies(disk) == [b"x" * 300] * 5
+    assert read_bodies(disk) == [b"x" * 300] * 5
 
 
 def test_a_batch_larger_than_a_file_gets_a_file_of_its_size(disk: SimulatedDisk) -> None:
@@ -85,7 +67,7 @@ def test_a_batch_larger_than_a_file_gets_a_file_of_its_size(disk: SimulatedDisk)
     files.write(make_batch(2, b"x" * 5000, b"y" * 5000))
     files.write(make_batch(4, b"small again"))
     assert files.current() == 3
-    assert bodies(disk) == [b"small", b"x" * 5000, b"y" * 5000, b"small again"]
+    assert read_bodies(disk) == [b"small", b"x" * 5000, b"y" * 5000, b"small again"]
 
 
 def test_a_batch_that_just_fits_stays_in_the_file(disk: SimulatedDisk) -> None:
@@ -101,24 +83,24 @@ def test_a_batch_that_just_fits_stays_in_the_file(disk: SimulatedDisk) -> None:
 def test_a_new_run_begins_a_new_file(disk: SimulatedDisk) -> None:
     make_files(disk).write(make_batch(1, b"a"))
     make_files(disk, next_number=2).write(make_batch(2, b"b"))
-    assert bodies(disk) == [b"a", b"b"]
+    assert read_bodies(disk) == [b"a", b"b"]
 
 
 def test_what_was_written_survives_a_power_cut(disk: SimulatedDisk) -> None:
     files = make_files(disk)
     for sequence in range(1, 8):
         files.write(make_batch(sequence, b"%d" % sequence * 100))
-        assert len(bodies(disk.crash(Mood.NOTHING))) == sequence
+        assert len(read_bodies(disk.crash(Mood.NOTHING))) == sequence
 
 
 def test_without_a_sync_per_batch_only_synced_ones_survive(disk: SimulatedDisk) -> None:
     files = make_files(disk, with_sync=False)
     files.write(make_batch(1, b"a"))
     files.write(make_batch(2, b"b"))
-    assert bodies(disk.crash(Mood.NOTHING)) == []
-    assert bodies(disk.kill()) == [b"a", b"b"]
+    assert read_bodies(disk.crash(Mood.NOTHING)) == []
+    assert read_bodies(disk.kill()) == [b"a", b"b"]
     files.sync()
-    assert bodies(disk.crash(Mood.NOTHING)) == [b"a", b"b"]
+    assert read_bodies(disk.crash(Mood.NOTHING)) == [b"a", b"b"]
 
 
 def test_without_a_sync_per_batch_a_file_is_synced_before_the_next_one_is_used(disk: SimulatedDisk) -> None:
@@ -126,14 +108,14 @@ def test_without_a_sync_per_batch_a_file_is_synced_before_the_next_one_is_used(d
     for sequence in range(1, 5):
         files.write(make_batch(sequence, b"%d" % sequence * 300))
     assert files.sealed == [(1, 2)]
-    assert [body[:1] for body in bodies(disk.crash(Mood.NOTHING))] == [b"1", b"2"]
+    assert [body[:1] for body in read_bodies(disk.crash(Mood.NOTHING))] == [b"1", b"2"]
 
 
 def test_closing_syncs(disk: SimulatedDisk) -> None:
     files = make_files(disk, with_sync=False)
     files.write(make_batch(1, b"a"))
     files.close()
-    assert bodies(disk.crash(Mood.NOTHING)) == [b"a"]
+    assert read_bodies(disk.crash(Mood.NOTHING)) == [b"a"]
 
 
 def test_a_sync_with_nothing_to_sync_does_not_touch_the_disk(disk: SimulatedDisk) -> None:
@@ -158,7 +140,7 @@ def test_a_full_disk_leaves_everything_as_it_was(disk: SimulatedDisk) -> None:
     assert files.sealed == []
     disk.fill(None)
     files.write(make_batch(2, b"y" * 900))
-    assert bodies(disk.crash(Mood.NOTHING)) == [b"x" * 900, b"y" * 900]
+    assert read_bodies(disk.crash(Mood.NOTHING)) == [b"x" * 900, b"y" * 900]
 
 
 @pytest.mark.parametrize("operation", ["create", "write", "sync", "sync_folder"])
@@ -172,7 +154,7 @@ def test_a_disk_that_fails_while_a_file_is_made_is_not_called_full(
         files.write(make_batch(2, b"y" * 900))
     assert not caught.value.is_full
     assert caught.value.is_sync == operation.startswith("sync")
-    assert bodies(disk.crash(Mood.NOTHING)) == [b"x" * 900]
+    assert read_bodies(disk.crash(Mood.NOTHING)) == [b"x" * 900]
 
 
 def test_room_that_is_missing_behind_the_header_is_waited_for(disk: SimulatedDisk) -> None:
@@ -184,20 +166,11 @@ def test_room_that_is_missing_behind_the_header_is_waited_for(disk: SimulatedDis
         files.write(make_batch(2, b"y" * 900))
     assert caught.value.is_full
     files.write(make_batch(2, b"y" * 900))
-    assert bodies(disk) == [b"x" * 900, b"y" * 900]
+    assert read_bodies(disk) == [b"x" * 900, b"y" * 900]
 
 
 def test_every_step_has_its_failpoint(disk: SimulatedDisk) -> None:
     failpoints = DeadlyFailpoints()
     files = LogFiles(disk, failpoints, FILE_SIZE, 1, 0)
     files.write(make_batch(1, b"a"))
-    assert list(failpoints.seen) == [
-        "log.before_create",
-        "log.after_create",
-        "log.after_header",
-        "log.after_header_sync",
-        "log.after_folder_sync",
-        "log.before_write",
-        "log.after_write",
-        "log.after_sync",
-    ]
+    assert tuple(failpoints.seen) == LOG_FAILPOINTS

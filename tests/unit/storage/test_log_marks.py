@@ -6,26 +6,17 @@ import random
 from collections.abc import Callable
 
 import pytest
+from log_content import make_batch
 
 from millstream.storage.disk import DiskFault, DiskFile
-from millstream.storage.log import Batch
 from millstream.storage.log_files import FOLDER, LogFiles, file_name
-from millstream.storage.log_format import BATCH_HEAD_SIZE, append_record
+from millstream.storage.log_format import BATCH_HEAD_SIZE
 from millstream.storage.log_recovery import RecoveredFile, log_names, read_file
 from simulation.disk import Mood, PowerCut, SimulatedDisk, SimulatedFile
 from simulation.failpoints import DeadlyFailpoints
 
-from librt.strings import BytesWriter  # isort: skip
-
 SIZE_AT = 8  # of the size in the head of a batch
 SALT = 4711
-
-
-def make_batch(first: int, *bodies: bytes) -> Batch:
-    writer = BytesWriter()
-    for body in bodies:
-        append_record(writer, 1, body)
-    return Batch(first, len(bodies), writer.getvalue())
 
 
 def make_disk() -> SimulatedDisk:

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from fold_and_checkpoint import FoldAndCheckpoint
 
 from millstream.storage import stage_facts
-from millstream.storage.checkpoint import Checkpoint, load_table
 from millstream.storage.facts import FactFault
-from millstream.storage.fold import Fold
-from millstream.storage.log_format import Record
-from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.stage_facts import StoredBatch, StoredQuery
 from millstream.storage.table_check import check_table
-from simulation.disk import SimulatedDisk
-from simulation.failpoints import DeadlyFailpoints
-from simulation.table import SimulatedTable
 
 STAGES = ["0123456789abcdef" * 2, "fedcba9876543210" * 2]
 
 
-class Both:
-    """The same facts for a fold and for a checkpoint; they must agree."""
-
-    def __init__(self) -> None:
-        self.fold = Fold(0)
-        self.table = SimulatedTable()
-        segments = SegmentWriter(SimulatedDisk(0), DeadlyFailpoints(), 1 << 20)
-        self.checkpoint = Checkpoint(self.table, segments)
-        self._sequence = 0
-
-    def tell(self, kind: int, body: bytes) -> None:
-        self._sequence += 1
-        self.fold.apply(Record(self._sequence, kind, body))
-        self.checkpoint.apply(Record(self._sequence, kind, body))
+class Both(FoldAndCheckpoint):
+    """They must agree."""
 
     def begin(self, query: StoredQuery, batch: int, rows: int = 1000) -> None:
         begun = StoredBatch(batch, "out", STAGES, rows)
@@ -43,12 +25,9 @@ class Both:
         self.tell(stage_facts.BATCH_ADVANCED, body)
 
     def find(self, query: StoredQuery) -> StoredQuery | None:
-        self.checkpoint.finish(1)
-        loaded = Fold(0)
-        load_table(self.table, loaded)
+        loaded = self.load()
         known = {key: stage_facts.encode_query(one) for key, one in self.fold.stages.queries.items()}
         assert known == {key: stage_facts.encode_query(one) for key, one in loaded.stages.queries.items()}
-        assert not check_table(self.table).bad
         return loaded.stages.queries.get(query.key())
 
 

@@ -19,7 +19,7 @@ from millstream.model.message import Message
 from millstream.model.outcome import Outcome
 from millstream.model.topic import find_filter_fault
 from millstream.protocols.amqp091.consuming import AmqpConsumer, Getter
-from millstream.protocols.amqp091.declaring import find_queue, make_topic_queue
+from millstream.protocols.amqp091.declaring import catch_up, find_queue, make_topic_queue
 from millstream.protocols.amqp091.native import Native, NativeCache
 from millstream.protocols.amqp091.publishing import Publisher
 from millstream.protocols.amqp091.queue_arguments import QUORUM, read_priority
@@ -260,6 +260,7 @@ class Channel:
         queue, filter = self._find_source(method)
         place = f"queue '{queue.name}' in vhost '{endpoint.virtual_host}'"
         priority = read_priority(method.arguments, queue.definition, place)
+        catch_up(queue)
         group, owns_group = self._find_group(queue, filter, tag, method)
         if group.is_exclusive or (method.exclusive and (group.consumers or queue.definition.single_active)):
             raise Refused(Reason.NOT_AUTHORIZED, f"{place} in exclusive use")
@@ -339,6 +340,7 @@ class Channel:
         else:
             consumer = self.consumers.pop(tag, None)
             if consumer is not None:
+                catch_up(consumer.group.queue)
                 self._leave(consumer)
         if not method.no_wait:
             self.endpoint.answers.reply(self, BasicCancelOk(tag))
@@ -361,6 +363,7 @@ class Channel:
             )
             raise Refused(Reason.LOCKED, text)
         queue.touch()
+        catch_up(queue)
         group = queue.get_group(AMQP_GROUP, b"")
         self.asking += 1
         group.get(Getter(self, group, method.no_ack))

@@ -100,7 +100,7 @@ class AmqpConsumer(Consumer):
             channel.number,
             self.tag,
             tag,
-            pending.attempts > 1,
+            pending.is_repeated(),
             native.exchange,
             native.routing_key,
             properties,
@@ -167,7 +167,7 @@ class Getter(Consumer):
         properties = describe(native, pending, self.group, arguments.get("x-queue-type") == "quorum")
         method = BasicGetOk(
             int(tag),
-            pending.attempts > 1,
+            pending.is_repeated(),
             native.exchange,
             native.routing_key,
             max(0, int(self.group.queue.ready()) - (1 if self.no_ack else 0)),  # it is settled after this

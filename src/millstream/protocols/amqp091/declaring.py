@@ -42,6 +42,7 @@ from millstream.protocols.amqp091.wire.methods import (
 from millstream.protocols.amqp091.wire.violation import Violation
 from millstream.queues.definition import EPHEMERAL, Definition
 from millstream.queues.names import split_queue_topic
+from millstream.queues.overflow import bound_now
 from millstream.queues.queue import Queue
 from millstream.routing.exchange import DIRECT, KINDS, TOPIC
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 GENERATED: Final = "amq.gen-"
 ALTERNATE: Final = b"alternate-exchange"
+BOUND_SLICES_MAX: Final = 32  # more than one read can fill; what a new limit leaves over goes in other turns
 OWNED_MIN: Final = 16  # exclusive queues of a connection before it is looked which of them are gone
 
 
@@ -66,6 +68,27 @@ def find_queue(endpoint: AmqpEndpoint, name: bytes) -> Queue:
         raise Refused(Reason.NOT_FOUND, f"no {_queue_place(endpoint, text)}")
     _check_owner(endpoint, queue)
     return queue
+
+
+def catch_up(queue: Queue) -> None:
+    """Queues hand out, and make room, when all that was read at once is dealt with. Who asks for a queue in between finds it
+    as if that had happened: consumers have what they can take of what came before, and the rest is within the limits."""
+    if queue.agenda.is_awake(queue):
+        queue.dispatch()
+    slices = 0
+    while queue.is_to_bound and slices < BOUND_SLICES_MAX and not _is_wanted(queue):
+        queue.is_to_bound = False
+        bound_now(queue)
+        slices += 1
+
+
+def _is_wanted(queue: Queue) -> bool:
+    """Whether somebody can take more of it, as soon as it is there to take."""
+    for group in queue.groups.values():
+        for consumer in group.consumers:
+            if consumer.has_credit():
+                return True
+    return False
 
 
 def declare_queue(endpoint: AmqpEndpoint, method: QueueDeclare) -> tuple[bytes, int, int]:
@@ -164,6 +187,7 @@ def delete_queue(endpoint: AmqpEndpoint, method: QueueDelete) -> int:
         rights.check_queue(endpoint, name)
         return 0
     queue = find_queue(endpoint, method.queue)
+    catch_up(queue)
     place = _queue_place(endpoint, queue.name)
     if method.if_unused and queue.consumer_count():
         raise Refused(Reason.PRECONDITION_FAILED, f"{place} in use")
@@ -180,6 +204,7 @@ def purge_queue(endpoint: AmqpEndpoint, method: QueuePurge) -> int:
     if queue.is_stream:
         text = f"queue.purge not supported by stream queues {_queue_place(endpoint, queue.name)}"
         raise Violation(codes.NOT_IMPLEMENTED, text, method.class_id, method.method_id, True)
+    catch_up(queue)
     return int(queue.purge())
 
 
@@ -326,4 +351,5 @@ def _lock(place: str) -> Refused:
 
 
 def _count(queue: Queue) -> tuple[bytes, int, int]:
+    catch_up(queue)
     return queue.name.encode(), int(queue.ready()), int(queue.consumer_count())

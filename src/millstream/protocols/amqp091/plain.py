@@ -7,6 +7,7 @@ import json
 from decimal import Decimal
 from typing import Final
 
+from millstream.model.field_type import field_type
 from millstream.model.topic import find_utf8_fault
 from millstream.protocols.amqp091.wire.field_table import ByteArray, Decimal091, FieldTable, Timestamp
 from millstream.protocols.amqp091.wire.properties import decode_properties
@@ -96,22 +97,10 @@ def name_of(name: bytes) -> bytes:
 
 def type_name(value: object) -> str:
     """RabbitMQ's word for the type of a value in a field table."""
-    if value is None:
-        return "void"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "signedint" if -(2**31) <= value < 2**31 else "long"
-    if isinstance(value, float):
-        return "double"
-    if isinstance(value, list):
-        return "array"
-    if isinstance(value, dict):
-        return "table"
+    if isinstance(value, int) and not -(2**31) <= value < 2**31:
+        return "long"
     if isinstance(value, Timestamp):
         return "timestamp"
     if isinstance(value, Decimal091):
         return "decimal"
-    if isinstance(value, ByteArray):
-        return "binary"
-    return "longstr"
+    return "binary" if isinstance(value, ByteArray) else field_type(value)

@@ -13,7 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.line import Ending
-from millstream.broker.session import UNKNOWN, WRONG, Session
+from millstream.broker.session import FITS, UNKNOWN, WRONG, Session
 from millstream.model.delivery import RECEIVED, SENT
 from millstream.model.errors import Reason
 from millstream.model.topic import find_topic_fault, find_utf8_fault
@@ -407,7 +407,7 @@ class MqttEndpoint(Outgoing):
             text = "the broker does not take publishes of this QoS"  # [MQTT-3.2.2-11]
             self.handle(self.machine.end(code.QOS_NOT_SUPPORTED, text, None))
             return False
-        if event.qos == 2 and session.is_id_received(event.packet_id):
+        if event.qos == 2 and is_repeat(event, session):
             self.answer(PUBREC, event.packet_id, code.SUCCESS)  # [MQTT-4.3.3-10]: not a new message
             return False
         self._unanswered += 1
@@ -447,6 +447,8 @@ class MqttEndpoint(Outgoing):
             found = session.on_settled(packet_id, SENT)
         elif kind == PUBCOMP:
             found = session.on_settled(packet_id, RECEIVED)
+            if found and session.doubt is not None and session.doubt.on_completed(session, packet_id):
+                found = FITS
         elif kind == PUBREC:
             found = session.on_received(packet_id, event.reason >= 0x80)
             if found == UNKNOWN and event.reason < 0x80:  # a refusal ends it [MQTT-4.3.3-4]
@@ -459,3 +461,14 @@ class MqttEndpoint(Outgoing):
         if found == WRONG:
             text = "the answer does not belong to the delivery with this packet identifier"
             self.handle(self.machine.end(code.PROTOCOL_ERROR, text, None))
+
+
+def is_repeat(event: PublishReceived, session: Session) -> bool:
+    packet_id: i64 = event.packet_id
+    if session.is_id_received(packet_id):
+        return True
+    doubt = session.doubt
+    if doubt is None or not doubt.take_repeat(packet_id, event.dup, event.topic, event.payload):
+        return False
+    session.add_received_id(packet_id, True)
+    return True

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from fakes import CountingEntropy, FakeLink, ManualWakeup, RecordingObserver, World
+from fakes import CountingEntropy, EndpointWorld, FakeLink
 from librt.strings import BytesWriter
 
 from millstream.broker.broker import AccountOptions
 from millstream.model.limits import Limits
-from millstream.model.outbox import OutboxPool
 from millstream.protocols.amqp091.context import AmqpContext
 from millstream.protocols.amqp091.endpoint import AmqpEndpoint
 from millstream.protocols.amqp091.policies import Policies, Policy
@@ -23,7 +22,7 @@ from millstream.protocols.amqp091.wire.methods import (
     decode_method,
 )
 from millstream.security.acl import Authorizer, parse_acl
-from millstream.security.authentication import Authenticator, Verdict
+from millstream.security.authentication import Verdict
 from millstream.security.tokens import TokenVerifier
 from millstream.security.users import UserTable
 from millstream.storage.store import Store
@@ -35,7 +34,7 @@ CAPABILITIES: FieldTable = {
 }
 
 
-class AmqpWorld(World):
+class AmqpWorld(EndpointWorld):
     def __init__(
         self,
         limits: Limits | None = None,
@@ -48,12 +47,7 @@ class AmqpWorld(World):
         tokens: TokenVerifier | None = None,
     ) -> None:
         authorizer = None if rules is None else Authorizer(parse_acl(rules))
-        super().__init__(limits, store, authorizer, accounts)
-        self.pool = OutboxPool(ManualWakeup())
-        self.observer = RecordingObserver()
-        self.authenticator = Authenticator(
-            users or UserTable({}), users is None, "default", tokens, certificates, b"k" * 32
-        )
+        super().__init__(limits, store, authorizer, accounts, users, tokens, certificates)
         self.context = AmqpContext(
             self.broker,
             self.authenticator,
@@ -65,13 +59,6 @@ class AmqpWorld(World):
             certificates,
             Policies(policies or []),
         )
-
-    def settle_down(self) -> None:
-        self.pool.flush()
-        while self.broker.work_off():
-            self.pool.flush()
-        self.broker.write_settled()
-        self.pool.flush()
 
     def stranger(self, certificate_name: str | None = None) -> AmqpPeer:
         return AmqpPeer(self, certificate_name)

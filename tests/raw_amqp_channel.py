@@ -217,6 +217,13 @@ class AmqpChannel:
         )
         return found if isinstance(found, Content) else None
 
+    def drain(self, queue: str) -> list[bytes]:
+        """All that waits in it, settled."""
+        bodies = []
+        while (found := self.get(queue, no_ack=True)) is not None:
+            bodies.append(found.body)
+        return bodies
+
     def get_one(self, queue: str, *, no_ack: bool = False) -> Content:
         found = self.get(queue, no_ack=no_ack)
         assert found is not None, f"{queue} is empty"

@@ -1,0 +1,43 @@
+"""What is published, as a person names it: on the command line, in a file, or line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from millstream.commands.outcome import CommandFailed, ExitCode
+
+FILE_SIZE_MAX: Final = 256 * 1024 * 1024
+
+MessageArgument = Annotated[str | None, typer.Argument(metavar="[MESSAGE]", help="Payload, as text.")]
+FileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Payload from a file.")]
+LinesOption = Annotated[
+    bool, typer.Option("--lines", "-l", help="Publish every line of standard input as a message.")
+]
+PropertyOption = Annotated[
+    list[str] | None,
+    typer.Option("--property", "-P", metavar="NAME=VALUE", help="User property; may be repeated."),
+]
+
+
+def read_payload(file: Path) -> bytes:
+    try:
+        with file.open("rb") as source:
+            payload = source.read(FILE_SIZE_MAX + 1)
+    except OSError as error:
+        raise CommandFailed(ExitCode.USAGE, f"{file} cannot be read: {error.strerror}.") from None
+    if len(payload) > FILE_SIZE_MAX:
+        raise CommandFailed(ExitCode.USAGE, f"{file} is larger than a message can be.")
+    return payload
+
+
+def parse_properties(pairs: list[str]) -> list[tuple[str, str]]:
+    found = []
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise CommandFailed(ExitCode.USAGE, f"--property {pair}: write NAME=VALUE.")
+        found.append((name, value))
+    return found
