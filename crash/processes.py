@@ -39,6 +39,22 @@ def command_of(pid: int) -> str:
         return ""
 
 
+def open_files_of(pid: int) -> list[str]:
+    """Paths, and what the kernel calls pipes and sockets; none when it has ended."""
+    folder = Path(f"/proc/{pid}/fd")
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found: list[str] = []
+    for name in names:
+        try:
+            found.append(os.readlink(folder / name))
+        except OSError:
+            continue  # closed meanwhile
+    return found
+
+
 def kill_all(pids: list[int]) -> None:
     for pid in pids:
         try:

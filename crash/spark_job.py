@@ -19,11 +19,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 STARTED: Final = "queries run"
 HONEST: Final = ("millstream_lake", "millstream")
+LAKE_COLUMNS: Final = ("queue", "offset", "timestamp", "payload")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One life of the job. `formats` are the sinks to use: the real ones, or those of crash.spark_sinks."""
+    """One life of the job. `formats` are the sinks to use: the real ones, or those of crash.spark_sinks. Where
+    `is_handed_over`, the tasks that write the lake fetch the records themselves."""
 
     uri: str
     pattern: str
@@ -37,6 +39,7 @@ class Plan:
     formats: tuple[str, str] = HONEST
     java_options: str = ""
     settings: tuple[tuple[str, str], ...] = ()
+    is_handed_over: bool = False
 
     def write(self, file: Path) -> None:
         file.write_text(json.dumps(asdict(self)), encoding="utf-8")
@@ -66,6 +69,7 @@ def open_session(plan: Plan) -> SparkSession:
         .config("spark.local.dir", f"{plan.scratch}/local")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.scheduler.mode", "FAIR")  # the two queries take turns
+        .config("spark.task.maxFailures", "20")  # their tasks are killed more often than Spark puts up with
     )
     for name, value in plan.settings:
         builder = builder.config(name, value)
@@ -79,19 +83,23 @@ def open_session(plan: Plan) -> SparkSession:
     return session
 
 
-def read_streams(session: SparkSession, plan: Plan, group: str) -> DataFrame:
+def read_streams(session: SparkSession, plan: Plan, group: str, **more: str) -> DataFrame:
     return (
         session.readStream.format("millstream")
         .option("uri", plan.uri)
         .options(queuePattern=plan.pattern, startingOffsets="earliest", consumerGroup=group)
-        .options(maxOffsetsPerTrigger=str(plan.rows_max), minPartitions="2")
+        .options(maxOffsetsPerTrigger=str(plan.rows_max), minPartitions="2", **more)
         .load()
     )
 
 
 def start_lake(session: SparkSession, plan: Plan) -> StreamingQuery:
-    rows = read_streams(session, plan, "lake").select("queue", "offset", "timestamp", "payload")
-    writer = rows.writeStream.format(plan.formats[0]).option("path", plan.lake).queryName("lake")
+    if plan.is_handed_over:
+        rows = read_streams(session, plan, "lake", columns=",".join(LAKE_COLUMNS), handOver="true")
+        writer = rows.writeStream.option("handOver", "true").option("uri", plan.uri)
+    else:
+        writer = read_streams(session, plan, "lake").select(*LAKE_COLUMNS).writeStream
+    writer = writer.format(plan.formats[0]).option("path", plan.lake).queryName("lake")
     return start(writer.option("checkpointLocation", f"{plan.checkpoints}/lake"), plan)
 
 

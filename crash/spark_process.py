@@ -4,6 +4,7 @@ in part.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -49,6 +50,9 @@ class Job:
     def poll(self) -> int | None:
         return self._process.poll()
 
+    def is_over(self) -> bool:
+        return self.poll() is not None
+
     def is_started(self) -> bool:
         return STARTED in self._log_file.read_text(encoding="utf-8", errors="replace")
 
@@ -80,6 +84,15 @@ class Checkpoints:
     def last_done(self, query: str) -> int:
         """-1 before the first."""
         return _highest(self.folder / query / "commits")
+
+    def records_done(self, query: str) -> int:
+        """Records of the source, up to the end of the last finished batch, where it was read from its first record on."""
+        batch = self.last_done(query)
+        if batch < 0:
+            return 0
+        text = (self.folder / query / "offsets" / str(batch)).read_text(encoding="utf-8")
+        place = json.loads(text.splitlines()[-1])
+        return sum(end for partitions in place.values() for end in partitions.values())
 
     def is_in_batch(self) -> bool:
         """Whether a query has planned a batch and not finished it."""

@@ -19,17 +19,21 @@ from crash.spark_sinks import FORGETFUL, SLOW
 from millstream.build_kind import build_name
 
 HEAD = (
-    f"{'victim':8} {'kills':>6} {'in batch':>8} {'in doubt':>8} {'lives':>6} {'now':>4} {'batches':>8} {'streams':>8}  {'sink':6} "
+    f"{'victim':8} {'kills':>6} {'in batch':>8} {'in task':>7} {'lake?':>6} {'queue?':>6} {'handed':>6} {'lives':>6} "
+    f"{'now':>4} {'batches':>8} {'streams':>8} {'seconds':>8}  {'sink':6} "
     f"{'source':>10} {'rows':>10} {'lost':>6} {'duplicated':>11} {'changed':>8}"
 )
 
-# in batch: a query had a batch under way; in doubt: the lake had it, and Spark had not noted that; now: lives with availableNow
+# in batch: a query had a batch under way; in task: the executor wrote a file of the lake; lake?, queue?: that sink had the batch,
+# and Spark had not noted that; handed: the tasks that write the lake fetched the records themselves; now: lives with availableNow
 
 
 def make_lines(result: Result) -> list[str]:
+    in_task = "-" if result.in_task is None else f"{result.in_task:,}"
     facts = (
-        f"{result.name:8} {result.kills:6,} {result.in_batch:8,} {result.in_doubt:8,} {result.lives:6,} "
-        f"{result.available_now:4,} {result.batches:8,} {result.streams:8,}"
+        f"{result.name:8} {result.kills:6,} {result.in_batch:8,} {in_task:>7} {result.lake_in_doubt:6,} "
+        f"{result.queue_in_doubt:6,} {result.handed_over:6,} {result.lives:6,} "
+        f"{result.available_now:4,} {result.batches:8,} {result.streams:8,} {result.seconds:8,.0f}"
     )
     return [
         f"{facts}  {verdict.sink:6} {verdict.source_rows:10,} {verdict.rows:10,} {verdict.lost:6,} "
@@ -38,11 +42,25 @@ def make_lines(result: Result) -> list[str]:
     ]
 
 
+def make_summary(results: list[Result]) -> list[str]:
+    """A table, and all kills in one line."""
+    by_victim = ", ".join(f"{result.name} {result.kills}" for result in results)
+    return [
+        HEAD,
+        *(line for result in results for line in make_lines(result)),
+        f"{sum(result.kills for result in results)} kills ({by_victim}), {sum(result.in_batch for result in results)} in a batch",
+    ]
+
+
 def make_report(results: list[Result]) -> dict[str, object]:
     return {
         "build": build_name(),
         "results": [asdict(result) | {"folder": str(result.folder)} for result in results],
     }
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
 
 
 def main(arguments: list[str]) -> int:
@@ -58,12 +76,13 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     formats = (FORGETFUL,) if options.forgetful else (HONEST, SLOW)
     results: list[Result] = []
-    print(HEAD, flush=True)
     for victim in VICTIMS if options.victim == "all" else (options.victim,):
-        campaign = SparkCampaign(victim, [victim] * options.kills, options.seed, formats, rate=options.rate)
+        campaign = SparkCampaign(
+            victim, [victim] * options.kills, options.seed, formats, rate=options.rate, tell=say
+        )
         results.append(campaign.run())
-        for line in make_lines(results[-1]):
-            print(line, flush=True)
+    for line in make_summary(results):
+        say(line)
     if options.json is not None:
         options.json.write_text(json.dumps(make_report(results), indent=2) + "\n", encoding="utf-8")
     broken = [result for result in results if result.faults]

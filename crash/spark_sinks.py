@@ -1,6 +1,6 @@
-"""The sinks for harder trials. `slow_…` are the real ones, but they rest before and after every commit: a kill then falls into
-the moments that decide. `forgetful_…` do that too and have a planted bug: they do not tell a batch that Spark runs again from a
-new one. The checker must find them out.
+"""The sinks for harder trials. `slow_…` are the real ones, but they rest before and after every commit, and in every task: a
+kill then falls into the moments that decide. `forgetful_…` do that too and have a planted bug: they do not tell a batch that
+Spark runs again from a new one. The checker must find them out.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pyspark_millstream.writer import (
 )
 
 REST_S: Final = 0.6
+TASK_REST_S: Final = 0.3
 SLOW: Final = ("slow_lake", "slow_queue")
 FORGETFUL: Final = ("forgetful_lake", "forgetful_queue")
 
@@ -43,11 +44,19 @@ def batch_number() -> int:
     return int(context.getLocalProperty(BATCH_PROPERTY) or "")
 
 
-def rest() -> None:
-    time.sleep(random.SystemRandom().uniform(0, REST_S))
+def rest(most_s: float = REST_S) -> None:
+    time.sleep(random.SystemRandom().uniform(0, most_s))
+
+
+def rest_at_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    rest(TASK_REST_S)
 
 
 class SlowLakeWriter(LakeStreamWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
+        return super().write(rest_at_end(iterator))  # its files are open still
+
     def commit(self, messages: Messages, batchId: int) -> None:
         rest()
         super().commit(messages, batchId)
@@ -64,6 +73,11 @@ class SlowLake(LakeSource):
 
 
 class SlowQueueWriter(StreamWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
+        staged = super().write(iterator)
+        rest(TASK_REST_S)
+        return staged
+
     def commit(self, messages: Messages, batchId: int) -> None:
         rest()
         super().commit(messages, batchId)

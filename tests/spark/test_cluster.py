@@ -86,6 +86,7 @@ def test_a_job_on_a_cluster_copies_every_offset_once_although_an_executor_dies(
         rows_max=BATCH_ROWS,
         is_available_now=True,
         java_options=java_options(),
+        is_handed_over=True,
     )
     plan.write(tmp_path / "plan.json")
     job = submit(cluster, tmp_path / "plan.json", tmp_path)
