@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ FILE_ROWS = 500_000  # one task of ours writes one file, and so do Parquet's tas
 SMALL_ROWS = 200
 SMALL_SKIPPED = 5  # triggers, while the query warms up
 QUERY_WAIT_S = 120.0
+BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+BYTES_UNBOUND = "2147483647"
 
 
 class Measures:
@@ -171,7 +174,8 @@ class Measures:
         )
 
     def _lake(self, side: str) -> Facts:
-        """One compression for all. `handed`: as the lake pipeline does it, where rows stay as they are."""
+        """One compression for all. `handed`: as the lake pipeline does it, where rows stay as they are. `unbound`: Spark does
+        not measure a batch after every row of it."""
         path = self._world.folder(side)
         options = {"path": path, "compression": "zstd"}
         more: dict[str, str] = {}
@@ -181,7 +185,9 @@ class Measures:
             options |= more | {"uri": self._world.broker.uri}
         if table_format:
             options["tableFormat"] = table_format
-        facts = self._run(self._input(**more), "millstream_lake" if table_format else "parquet", options)
+        sink = "millstream_lake" if table_format else "parquet"
+        with self._world.setting(BATCH_BYTES, BYTES_UNBOUND) if kind == "unbound" else nullcontext():
+            facts = self._run(self._input(**more), sink, options)
         files = list(Path(path).rglob("*.parquet"))
         written = sum(count_rows(file) for file in files)
         if written != self._plan.rows:

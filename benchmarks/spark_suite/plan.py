@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.spark_suite.scenarios import BY_NAME, SCENARIOS, SparkScenario
+from benchmarks.suite.plan import FOLDER, choose, count_rounds, make_parser, parse_with
 
-PROJECT = Path(__file__).resolve().parents[2]
-FOLDER = PROJECT / "build" / "bench"
 ROWS_STEP = 1_000_000
 BYTES_PER_ROW = 1000  # segment, log, a checkpoint on its way, and the same rows as Parquet, several times
 LONG_ROWS = 50_000_000
@@ -44,17 +43,15 @@ class Plan:
         return most * BYTES_PER_ROW // 2 + self.rows * BYTES_PER_ROW
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="./dev bench spark",
-        description="Measure streams as Spark tables against Spark's own sources and sinks.",
-        epilog="examples: ./dev bench spark --quick | ./dev bench spark --scenario batch --rounds 5",
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = make_parser(
+        "spark",
+        "Measure streams as Spark tables against Spark's own sources and sinks.",
+        "batch",
+        BY_NAME,
+        (),
+        "one short round with few rows",
     )
-    parser.add_argument(
-        "--scenario", action="append", choices=list(BY_NAME), metavar="NAME", help="only this; repeatable"
-    )
-    parser.add_argument("--rounds", type=int, default=0, help="rounds to take medians of (3; 1 with --quick)")
-    parser.add_argument("--quick", action="store_true", help="one short round with few rows")
     parser.add_argument("--rows", type=int, default=0, help="rows that are read (4,000,000), by the million")
     parser.add_argument(
         "--long-rows", type=int, default=0, help="rows in the long stream of the scenario length (10,000,000)"
@@ -65,9 +62,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--memory", default="3g", help="of Spark's driver, which is all of local[2] (3g)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where broker and Spark keep their files")
     parser.add_argument("-o", "--output", type=Path, help="write the JSON of the results here as well")
-    parser.add_argument("--check", action="store_true", help="end with code 1 when a promise does not hold")
-    parser.add_argument("--list", action="store_true", help="list the scenarios and end")
-    parsed = parser.parse_args(arguments)
+    parsed = parse_with(parser, arguments, ())
     for name in ("rows", "long_rows"):
         if getattr(parsed, name) < 0 or getattr(parsed, name) % ROWS_STEP:
             parser.error(f"--{name.replace('_', '-')} must be a whole number of millions, like 4000000")
@@ -75,13 +70,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def make_plan(parsed: argparse.Namespace) -> Plan:
-    chosen = parsed.scenario or list(BY_NAME)
     is_quick = parsed.quick
     rows = parsed.rows or (2_000_000 if is_quick else 4_000_000)
     long_rows = LONG_ROWS if parsed.long else parsed.long_rows or (3_000_000 if is_quick else 10_000_000)
     return Plan(
-        scenarios=tuple(scenario for scenario in SCENARIOS if scenario.name in chosen),
-        rounds=max(1, parsed.rounds or (1 if is_quick else 3)),
+        scenarios=choose(SCENARIOS, parsed.scenario),
+        rounds=count_rounds(parsed),
         rows=rows,
         trigger_rows=ROWS_STEP,
         long_rows=max(rows, long_rows),

@@ -32,10 +32,11 @@ READ_BYTES: Final = 1 << 16
 class Blocks:
     """Packets for `count` messages at a time, all of one length; payloads are new in every block."""
 
-    def __init__(self, queue: str, count: int, first_id: int) -> None:
+    def __init__(self, queue: str, count: int, first_id: int, lane: int = 0) -> None:
         packets = [self._packet(queue, place % TOPICS, first_id + place) for place in range(count)]
         self._table = np.frombuffer(b"".join(packets), np.uint8).reshape(count, -1).copy()
-        self._chance = np.random.default_rng(first_id)
+        # Of its own for every lane: payloads that come again would be kept once in a dictionary of Parquet.
+        self._chance = np.random.default_rng((lane, first_id))
 
     def _packet(self, queue: str, device: int, packet_id: int) -> bytes:
         topic = encode_string(f"{queue}/7/device/{device:09d}".encode())
@@ -54,7 +55,7 @@ class Lane:
     def __init__(self, port: int, queue: str, number: int) -> None:
         self.connection: socket.socket = connect_mqtt("127.0.0.1", port, f"bench-{queue}-{number}", True)
         self.connection.settimeout(60)
-        self._blocks = [Blocks(queue, BLOCK, 1 + turn * BLOCK) for turn in range(BLOCKS_AHEAD)]
+        self._blocks = [Blocks(queue, BLOCK, 1 + turn * BLOCK, number) for turn in range(BLOCKS_AHEAD)]
         self._sent = 0
         self._answered = 0  # bytes
 

@@ -1,32 +1,17 @@
-"""The report of a run: tables on the terminal, JSON, a chart, and docs/benchmarks-spark.md from the same figures."""
+"""What `bench spark` reports: its tables, and the text of docs/benchmarks-spark.md around them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-
-from rich.console import Console
 
 from benchmarks.spark_suite.chart import draw_chart
 from benchmarks.spark_suite.results import SparkFigure, find_facts, summarize
 from benchmarks.spark_suite.scenarios import SIDES, SparkScenario
-from benchmarks.suite.report import (
-    CHECK_HEADER,
-    COLOURS,
-    check_cells,
-    closing_line,
-    markdown_table,
-    print_table,
-    short,
-)
+from benchmarks.suite.report import Report, Section, read_table, short
 from benchmarks.suite.results import Check, Run, number
 
-PROJECT = Path(__file__).resolve().parents[2]
-RESULTS = PROJECT / "benchmarks" / "results"
-CHART = PROJECT / "docs" / "images" / "bench-spark.png"
-PAGE = PROJECT / "docs" / "benchmarks-spark.md"
 RATED = ("batch", "headers", "stream", "lake", "wire", "length")
 
 METHOD = """\
@@ -41,10 +26,12 @@ Written by `./dev bench spark`; do not edit. Every figure below comes from one r
 - *CPU* is processor time by row: of Spark's Java process, of its Python workers, of the reader. The broker itself has no part in reading.
 - Batch: {rows:,} rows, all eleven columns, into Spark's `noop` sink; the same rows from Parquet files that Spark wrote (snappy, {file_rows:,} rows each). The Python CPU that is judged holds the reader, where
   records become columns, as well as the workers.
-- Headers: {last_rows:,} rows with a user property each, written through the sink; queue, offset, timestamp, topic, payload and headers are read.
+- Headers: {last_rows:,} rows with a user property each, written through the sink; queue, offset, timestamp, topic, payload and headers are read: the row for which the target of batch reads
+  was set, with a prototype that read Arrow files and had no reader. What the ratio is without the reader's time stands beside the one that is judged.
 - Streaming: the same rows with `availableNow`, one million a trigger, the first trigger dropped; Parquet: two files a trigger.
 - Lake: the same streaming read into `millstream_lake` as Parquet and as Delta, and into Spark's own Parquet sink; zstd for all. *Lake pipeline*: as `millstream pipeline run lake` does it, where the tasks that
-  write fetch the records (`handOver`); *lake after Spark*: every row goes through Spark first, as it must where a query changes rows.
+  write fetch the records (`handOver`); *lake after Spark*: every row goes through Spark first, as it must where a query changes rows; *bound by rows only*:
+  the same with `spark.sql.execution.arrow.maxBytesPerBatch` at 2147483647, so that Spark does not measure each batch after every row.
 - Wire: a bare client counts rows from `GET /v1/queues/NAME/records?layout=view`; then the same batches, ready in memory, from a process that does nothing but send them. Server and client have a core each.
 - Micro-batches: the median trigger of a query that takes 200 rows a time, `noop` sink; against Spark's `rate-micro-batch`.
 - Latency: 100,000 rows/s are published; a query without limits writes them to a lake of Parquet. From the moment a block of 1,000 rows is sent to the moment Spark has noted the commit of its batch.
@@ -64,8 +51,6 @@ REPEAT = """\
 ./dev bench spark --list                        # their names
 ```
 """
-
-Section = tuple[str, list[str], list[list[str]]]
 
 
 def sections(scenarios: Sequence[SparkScenario], runs: Sequence[Run]) -> list[Section]:
@@ -142,86 +127,34 @@ def publish_rows(runs: Sequence[Run]) -> list[list[str]]:
     return rows
 
 
-def print_report(
-    console: Console,
+def make_report(
     scenarios: Sequence[SparkScenario],
     runs: Sequence[Run],
     checks: Sequence[Check],
-    document: dict[str, object],
-) -> None:
-    for title, header, body in sections(scenarios, runs):
-        print_table(console, title, header, body)
-    marked = [
-        (*check_cells(check)[:-1], f"[{COLOURS.get(check.verdict, 'yellow')}]{check.verdict}[/]")
-        for check in checks
-    ]
-    print_table(console, "What must be shown", CHECK_HEADER, marked)
-    console.print(closing_line(checks, document), highlight=False)
-    if not document["is_millstream_compiled"]:
-        console.print(
-            "[yellow]Millstream ran interpreted: build it with ./dev build before judging.[/yellow]"
-        )
-
-
-def write_report(
-    scenarios: Sequence[SparkScenario],
-    runs: Sequence[Run],
-    checks: Sequence[Check],
-    document: dict[str, object],
-    output: Path | None,
-) -> list[str]:
-    """The published files after a whole run; files beside the results after a short or partial one."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    is_whole = bool(document["is_whole"])
-    text = json.dumps(document, indent=1) + "\n"
-    written = [RESULTS / ("spark.json" if is_whole else "spark-partial.json")]
-    written[0].write_text(text)
-    if output is not None:
-        output.write_text(text)
-        written.append(output.resolve())
-    chart_path = CHART if is_whole else RESULTS / "spark-partial.png"
-    chart_path.parent.mkdir(parents=True, exist_ok=True)
+    document: Mapping[str, object],
+    copy: Path | None,
+) -> Report:
     figures = [
         summarize(scenario.name, side, runs)
         for scenario in scenarios
         if scenario.name in RATED
         for side in scenario.sides
     ]
-    if draw_chart(scenarios, figures, chart_path):
-        written.append(chart_path)
-    if is_whole:
-        PAGE.write_text(write_page(scenarios, runs, checks, document))
-        written.append(PAGE)
-    return [str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path) for path in written]
-
-
-def write_page(
-    scenarios: Sequence[SparkScenario],
-    runs: Sequence[Run],
-    checks: Sequence[Check],
-    document: dict[str, object],
-) -> str:
-    machine = document["machine"]
-    versions = document["versions"]
-    if not isinstance(machine, dict) or not isinstance(versions, dict):
-        raise TypeError("a document of results has a machine and versions")
     sizes = {key: document[key] for key in ("rounds", "rows", "file_rows", "long_rows", "last_rows")}
-    system = f"{machine['system']}, {machine['filesystem']}, Python {machine['python']}"
-    parts = [
-        METHOD.format(**sizes),
-        "## Machine and versions\n",
-        f"{machine['cores']} cores, {machine['processor']}, {system}.\n",
-        "Trust ratios and CPU more than rates: other programs may have used the machine.\n",
-        "\n".join(f"- {name}: {text}" for name, text in versions.items()) + "\n",
-    ]
-    for title, header, body in sections(scenarios, runs):
-        parts += [f"## {title}\n", markdown_table(header, body) + "\n"]
-    parts += [
-        "![Rows per second and processor time by row](images/bench-spark.png)\n",
-        "## What must be shown\n",
-        markdown_table(CHECK_HEADER, [check_cells(check) for check in checks]) + "\n",
-        "## Repeat it\n",
-        REPEAT,
-        "The raw facts of every round are in `benchmarks/results/spark.json`.\n",
-    ]
-    return "\n".join(parts)
+    machine = "{cores} cores, {processor}, {system}, {filesystem}, Python {python}"
+    return Report(
+        name="spark",
+        page_name="benchmarks-spark.md",
+        method=METHOD.format(**sizes),
+        place="Machine and versions",
+        machine=machine.format(**read_table(document, "machine")),
+        versions=[f"{name}: {text}" for name, text in read_table(document, "versions").items()],
+        sections=sections(scenarios, runs),
+        picture="Rows per second and processor time by row",
+        draw=lambda path: draw_chart(scenarios, figures, path),
+        checks=checks,
+        repeat=REPEAT,
+        document=document,
+        brokers=["millstream"],
+        copy=copy,
+    )

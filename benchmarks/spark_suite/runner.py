@@ -6,11 +6,8 @@ import importlib.metadata
 import os
 import shutil
 import subprocess
-import sys
-import tempfile
 import time
 from dataclasses import asdict
-from pathlib import Path
 
 from rich.console import Console
 
@@ -18,10 +15,10 @@ from benchmarks.spark_suite.plan import Plan, make_plan, parse_arguments
 from benchmarks.spark_suite.results import check_spark, cpu_us_of, disturbance, rate_of, summarize
 from benchmarks.spark_suite.scenarios import SCENARIOS, SIDES, SparkScenario
 from benchmarks.suite.brokers import BrokerFault, Millstream
-from benchmarks.suite.command import describe_machine
+from benchmarks.suite.command import describe_machine, finish, open_console, print_lines
 from benchmarks.suite.generator import GeneratorFault
-from benchmarks.suite.plan import find_filesystem
-from benchmarks.suite.results import FAILED, Run, number
+from benchmarks.suite.plan import has_room, read_filesystem, use_folder
+from benchmarks.suite.results import Run, number
 
 NEEDED = ("pyspark", "pyarrow", "pandas", "deltalake")
 
@@ -94,28 +91,11 @@ def describe_run(scenario: SparkScenario, run: Run) -> str:
     return f"{rate_of(facts):11,.0f} rows/s  {cpu_us_of(facts):.2f} us CPU a row ({parts}){mark}"
 
 
-def list_scenarios(console: Console) -> int:
-    for scenario in SCENARIOS:
-        sides = ", ".join(SIDES[side] for side in scenario.sides)
-        console.print(f"{scenario.name:14} {scenario.title:50} {sides}", highlight=False)
-    return 0
-
-
-def prepare_folder(plan: Plan, console: Console) -> str:
-    """The kind of filesystem everything will be on; empty when there is no room."""
-    plan.folder.mkdir(parents=True, exist_ok=True)
-    tempfile.tempdir = str(plan.folder)
-    free = shutil.disk_usage(plan.folder).free
-    if free < plan.disk_bytes():
-        console.print(
-            f"This needs {plan.disk_bytes() / 2**30:.1f} GiB in {plan.folder} and {free / 2**30:.1f} GiB are free; "
-            "choose another --folder, or fewer --rows and --long-rows."
-        )
-        return ""
-    try:
-        return find_filesystem(plan.folder.resolve(), Path("/proc/mounts").read_text())
-    except OSError:
-        return "unknown"
+def list_scenarios() -> list[str]:
+    return [
+        f"{scenario.name:14} {scenario.title:50} {', '.join(SIDES[side] for side in scenario.sides)}"
+        for scenario in SCENARIOS
+    ]
 
 
 def find_missing() -> str:
@@ -141,21 +121,22 @@ def find_versions(cores: list[int]) -> dict[str, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0 when all was measured, 1 when a promise failed and --check was given, 2 on misuse."""
-    parsed = parse_arguments(sys.argv[1:] if arguments is None else arguments)
-    console = Console(width=None if sys.stdout.isatty() else 180)
+    parsed = parse_arguments(arguments)
+    console = open_console(180)
     if parsed.list:
-        return list_scenarios(console)
+        return print_lines(console, list_scenarios())
     cores = sorted(os.sched_getaffinity(0))
     missing = find_missing() or ("the benchmark needs two cores" if len(cores) < 2 else "")
     if missing:
         console.print(missing)
         return 2
     plan = make_plan(parsed)
-    filesystem = prepare_folder(plan, console)
-    if not filesystem:
+    use_folder(plan.folder)
+    if not has_room(plan.folder, plan.disk_bytes(), "This", "fewer --rows and --long-rows", console):
         return 2
+    filesystem = read_filesystem(plan.folder)
     from benchmarks.spark_suite.measures import FILE_ROWS
-    from benchmarks.spark_suite.report import print_report, write_report
+    from benchmarks.spark_suite.report import make_report
 
     versions = find_versions(cores)
     started = time.monotonic()
@@ -186,7 +167,5 @@ def main(arguments: list[str] | None = None) -> int:
         "checks": [asdict(check) for check in checks],
         "runs": [asdict(run) for run in bench.runs],
     }
-    print_report(console, plan.scenarios, bench.runs, checks, document)
-    for path in write_report(plan.scenarios, bench.runs, checks, document, parsed.output):
-        console.print(f"written: {path}", highlight=False)
-    return 1 if parsed.check and any(check.verdict == FAILED for check in checks) else 0
+    report = make_report(plan.scenarios, bench.runs, checks, document, parsed.output)
+    return finish(report, parsed.check, console)

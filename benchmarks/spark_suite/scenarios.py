@@ -34,7 +34,7 @@ SCENARIOS: Final = (
     SparkScenario(
         "lake",
         "Stream to a table in files",
-        ("handed-parquet", "handed-delta", "lake-parquet", "lake-delta", "parquet"),
+        ("handed-parquet", "handed-delta", "lake-parquet", "lake-delta", "unbound-parquet", "parquet"),
     ),
     SparkScenario("wire", "Reader over HTTP, layout view", (OURS, "bare")),
     SparkScenario("microbatch", "Micro-batches of 200 rows", (OURS, "native")),
@@ -50,6 +50,7 @@ SIDES: Final = {
     "handed-delta": "Lake pipeline, Delta",
     "lake-parquet": "Lake after Spark, Parquet",
     "lake-delta": "Lake after Spark, Delta",
+    "unbound-parquet": "Lake after Spark, bound by rows only",
     "bare": "Arrow IPC over bare TCP",
     "native": "rate-micro-batch",
     "long": "long stream",

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -142,6 +143,16 @@ class SparkWorld:
 
     def meter(self) -> Meter:
         return Meter(self._jvm, self.broker.pid, self.broker.reader_pid, self.cores)
+
+    @contextlib.contextmanager
+    def setting(self, name: str, value: str) -> Iterator[None]:
+        """Of the session, for the queries that start inside."""
+        before = self.spark.conf.get(name)
+        self.spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            self.spark.conf.set(name, str(before))
 
     def folder(self, name: str) -> str:
         """One that is not there yet."""

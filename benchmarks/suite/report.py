@@ -41,6 +41,7 @@ class Report:
     document: Mapping[str, object]
     brokers: Sequence[str]  # that have figures
     trust: str = TRUST
+    copy: Path | None = None  # where else its JSON goes
 
     def print_to(self, console: Console) -> None:
         for title, header, body in self.sections:
@@ -61,15 +62,19 @@ class Report:
         chart_path = DOCS / "images" / f"bench-{stem}.png" if is_whole else RESULTS / f"{stem}.png"
         for path in (result_path, chart_path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        result_path.write_text(json.dumps(self.document, indent=1) + "\n")
+        text = json.dumps(self.document, indent=1) + "\n"
+        result_path.write_text(text)
         written = [result_path]
+        if self.copy is not None:
+            self.copy.write_text(text)
+            written.append(self.copy.resolve())
         if self.draw(chart_path):
             written.append(chart_path)
         if is_whole:
             page_path = DOCS / self.page_name
             page_path.write_text(self.page())
             written.append(page_path)
-        return [str(path.relative_to(PROJECT)) for path in written]
+        return [str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path) for path in written]
 
     def page(self) -> str:
         parts = [

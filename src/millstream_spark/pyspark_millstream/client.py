@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
 import json
 import os
 import ssl
@@ -30,6 +31,7 @@ from pyspark_millstream.rows import HEADERS, OFFSET, last_offset
 CALL_TIMEOUT_S: Final = 60.0
 PAUSE_FIRST_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
+BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 IDLE_MAX: Final = 8
 BUSY: Final = (429, 503)
@@ -369,10 +371,35 @@ def _records_query(request: RecordsRequest, first: int) -> dict[str, str]:
     return query
 
 
+class AnswerBody:
+    """The body of an answer as a file of Arrow's: batches are received where they stay, in memory Arrow takes again."""
+
+    closed = False
+
+    def __init__(self, response: io.BufferedIOBase) -> None:
+        self._response = response
+
+    def read(self, size: int = -1) -> bytes:
+        return self._response.read(size)
+
+    def read_buffer(self, size: int) -> pa.Buffer:
+        if size > BATCH_BYTES_MAX:  # no batch of a reader: take what comes, not what it says
+            return pa.py_buffer(self._response.read(size))
+        room = pa.allocate_buffer(size)
+        view = memoryview(room)
+        filled = 0
+        while filled < size:
+            count = self._response.readinto(view[filled:])
+            if not count:
+                break
+            filled += count
+        return room if filled == size else room.slice(0, filled)
+
+
 def _arrow_batches(response: http.client.HTTPResponse) -> Iterator[pa.RecordBatch]:
     """Batches as they arrive; _Broken where the stream breaks off."""
     try:
-        stream = pa.ipc.open_stream(pa.PythonFile(response, mode="r"))
+        stream = pa.ipc.open_stream(pa.PythonFile(AnswerBody(response), mode="r"))
     except (OSError, http.client.HTTPException, pa.ArrowInvalid) as error:
         raise _Broken(_reason(error)) from None
     while True:

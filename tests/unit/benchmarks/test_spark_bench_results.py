@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.spark_suite.latency import end_offset
 from benchmarks.spark_suite.measures import rows_of
 from benchmarks.spark_suite.meter import Times, used_between
-from benchmarks.spark_suite.publisher import BLOCK, Blocks, late
+from benchmarks.spark_suite.publisher import BLOCK, CONNECTIONS, Blocks, late
 from benchmarks.spark_suite.results import check_spark, cpu_us_of, find_ratio, rate_of, summarize
 from benchmarks.spark_suite.scenarios import BY_NAME
 from benchmarks.suite.results import FAILED, PASSED, REFUSED, Run
@@ -46,6 +46,13 @@ def test_the_rate_of_a_stream_leaves_the_first_trigger_out() -> None:
 def test_a_batch_read_that_takes_twice_the_processor_time_of_parquet_fails() -> None:
     slow = window(2.0, 2.0, python_cpu_s=0.1)
     assert verdicts("batch", *pair("batch", slow, window(1.0, 1.0))) == [FAILED, PASSED]
+
+
+def test_a_batch_read_is_judged_with_the_reader_and_shown_without_it_too() -> None:
+    facts = window(2.0, 1.0, python_cpu_s=0.25, reader_cpu_s=0.75)
+    check = check_spark([BY_NAME["headers"]], pair("headers", facts, window(1.0, 1.0)))[0]
+    assert check.measured.startswith("0.50 x; 0.80 x inside Spark")
+    assert check.verdict == FAILED
 
 
 def test_processor_time_is_judged_on_a_busy_machine_too() -> None:
@@ -115,6 +122,13 @@ def test_blocks_of_the_publisher_differ_in_their_payloads_only() -> None:
     assert [one[at : at + stride - 100] for at in range(0, len(one), stride)] == [
         other[at : at + stride - 100] for at in range(0, len(other), stride)
     ]
+
+
+def test_no_two_connections_of_the_publisher_send_the_same_payloads() -> None:
+    sent = [Blocks("long", BLOCK, 1, lane).take() for lane in range(CONNECTIONS)]
+    stride = len(sent[0]) // BLOCK
+    payloads = {block[at - 100 : at] for block in sent for at in range(stride, len(block) + 1, stride)}
+    assert len(payloads) == CONNECTIONS * BLOCK
 
 
 def test_a_publisher_that_falls_behind_its_rate_says_how_far() -> None:

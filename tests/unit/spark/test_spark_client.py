@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import ssl
 import threading
@@ -9,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import trustme
 from fake_reader import FakeReader
 
-from pyspark_millstream.client import ReaderClient, RecordsRequest
+from pyspark_millstream.client import AnswerBody, ReaderClient, RecordsRequest
 from pyspark_millstream.errors import MillstreamSparkError, ReaderRefused, ReaderUnreachable
 from pyspark_millstream.options import Endpoint, endpoint_from
 from pyspark_millstream.rows import last_offset
@@ -209,3 +211,15 @@ def test_a_missing_file_of_certificates_is_said_in_one_sentence() -> None:
     client, _ = client_of(Endpoint("127.0.0.1", 1, is_tls=True, ca_file="nowhere.pem"))
     with pytest.raises(MillstreamSparkError, match=r"nowhere\.pem holds no certificates"):
         client.queues(is_fresh=False)
+
+
+def test_bytes_for_a_batch_are_received_in_memory_of_arrow_and_end_where_the_answer_ends() -> None:
+    body = AnswerBody(io.BytesIO(b"0123456789"))
+    kept_before = pa.total_allocated_bytes()
+    first, rest = body.read_buffer(6), body.read_buffer(6)
+    assert (first.to_pybytes(), rest.to_pybytes()) == (b"012345", b"6789")
+    assert pa.total_allocated_bytes() - kept_before >= 12
+
+
+def test_no_memory_is_taken_for_a_batch_only_because_it_says_it_is_large() -> None:
+    assert AnswerBody(io.BytesIO(b"012")).read_buffer(1 << 50).to_pybytes() == b"012"
