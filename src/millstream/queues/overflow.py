@@ -2,7 +2,7 @@
 
 A dead letter is always taken: the queue it comes to makes room afterwards. So one that is full and has dead letters of
 its own makes them one after the other, never within each other. Where only what waits counts, room is made when
-consumers had what they can take.
+consumers had what they can take; what is not safe yet cannot be handed out, and waits for nobody but the disk.
 """
 
 from __future__ import annotations
@@ -113,6 +113,17 @@ def bound_now(queue: Queue) -> None:
         if not drop_head(queue):
             return
         dropped += 1
+
+
+def is_awaited(queue: Queue) -> bool:
+    """Whether something of it is not safe yet, and some consumer can take that as soon as it is."""
+    if queue.visible == queue.next:
+        return False
+    for group in queue.groups.values():
+        for consumer in group.consumers:
+            if consumer.has_credit():
+                return True
+    return False
 
 
 def drop_head(queue: Queue) -> bool:

@@ -23,7 +23,7 @@ from millstream.queues.expiry import MILLISECONDS, expire_head, expire_unwanted
 from millstream.queues.footprint import Footprint
 from millstream.queues.group import Group
 from millstream.queues.names import AMQP_GROUP, queue_prefix, split_queue_topic
-from millstream.queues.overflow import bound, bound_now, find_refusal
+from millstream.queues.overflow import bound, bound_now, find_refusal, is_awaited
 from millstream.queues.pending import Pending
 from millstream.queues.queue_counters import QueueCounters
 from millstream.queues.specials import forget_below
@@ -270,7 +270,7 @@ class Queue(Outlet):
         self.offered = self.visible
         if self.definition.message_ttl_ms < 0:
             expire_unwanted(self)
-        if self.is_to_bound and not self.agenda.is_awake(self):
+        if self.is_to_bound and not self.agenda.is_awake(self) and not is_awaited(self):
             self.is_to_bound = False
             bound_now(self)
 

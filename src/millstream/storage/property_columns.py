@@ -90,23 +90,31 @@ class Headers:
         self._pairs = 0
         self._rows = 0
 
-    def add_row(self, piece: bytes, pairs: list[int]) -> None:
-        """`pairs` holds for each where its name begins, its value begins and ends, sizes of two bytes before them."""
-        count: i64 = len(pairs) // 3
-        at: i64 = 0
-        while at < count:
-            if not (self._is_map and _comes_again(piece, pairs, int(at))):
-                name: i64 = pairs[3 * at]
-                value: i64 = pairs[3 * at + 1]
-                end: i64 = pairs[3 * at + 2]
-                self.keys.append(piece, name, value - 2 - name)
-                self.values.append(piece, value, end - value)
-                self._pairs += 1
-            at += 1
+    def add_row(self, piece: bytes, found: PropertyReader) -> None:
+        count: i64 = found.pair_count
+        if count == 1:
+            self._append(piece, found.name_at, found.value_at, found.value_end)
+        elif count:
+            self._add_pairs(piece, found.pairs)
         if count:
             self._validity.tell(self._rows)
+        self.skip_row()
+
+    def skip_row(self) -> None:
         write_i32_le(self._places, i32(self._pairs))
         self._rows += 1
+
+    def _add_pairs(self, piece: bytes, pairs: list[int]) -> None:
+        at: i64 = 0
+        while at < len(pairs) // 3:
+            if not (self._is_map and _comes_again(piece, pairs, int(at))):
+                self._append(piece, pairs[3 * at], pairs[3 * at + 1], pairs[3 * at + 2])
+            at += 1
+
+    def _append(self, piece: bytes, name: i64, value: i64, end: i64) -> None:
+        self.keys.append(piece, name, value - 2 - name)
+        self.values.append(piece, value, end - value)
+        self._pairs += 1
 
     def take(self) -> Buffers:
         nulls = self._validity.nulls(self._rows)
@@ -123,20 +131,28 @@ def _comes_again(piece: bytes, pairs: list[int], at: int) -> bool:
 
 @final
 class PropertyReader:
-    """Reads one block after the other; what it found in the last one stands in its fields."""
+    """Reads one block after the other; what it found in the last one stands in its fields.
+
+    Of a user property they tell where its name begins, and where its value begins and ends, with sizes of two bytes before
+    both. Mostly there is one: only of several a list is made, with three numbers for each.
+    """
 
     def __init__(self, has_pairs: bool) -> None:
         self._has_pairs = has_pairs
         self.content_type_at: i64 = -1
         self.content_type_end: i64 = -1
         self.event_time: i64 = NOT_A_TIME
+        self.pair_count: i64 = 0
+        self.name_at: i64 = 0
+        self.value_at: i64 = 0
+        self.value_end: i64 = 0
         self.pairs: list[int] = []
 
     def read(self, piece: bytes, at: i64, end: i64) -> None:
         self.content_type_at = -1
         self.content_type_end = -1
         self.event_time = NOT_A_TIME
-        self.pairs = []
+        self.pair_count = 0
         while at < end:
             kind: i64 = piece[at]
             at += 1
@@ -169,10 +185,21 @@ class PropertyReader:
         if name_end - name == _EVENT_TIME_SIZE and piece[name:name_end] == EVENT_TIME_NAME:
             self.event_time = decode_milliseconds(piece, name_end + 2, behind)
         if self._has_pairs:
-            self.pairs.append(int(name))
-            self.pairs.append(int(name_end + 2))
-            self.pairs.append(int(behind))
+            self._note_pair(name, name_end + 2, behind)
         return behind
+
+    def _note_pair(self, name: i64, value: i64, end: i64) -> None:
+        self.pair_count += 1
+        if self.pair_count == 1:
+            self.name_at = name
+            self.value_at = value
+            self.value_end = end
+            return
+        if self.pair_count == 2:
+            self.pairs = [int(self.name_at), int(self.value_at), int(self.value_end)]
+        self.pairs.append(int(name))
+        self.pairs.append(int(value))
+        self.pairs.append(int(end))
 
 
 @final
@@ -193,7 +220,6 @@ class PropertyColumns:
         """Where the content type of every row lies: two numbers a row, -1 where there is none."""
         found = BytesWriter()
         reader, table = self._reader, blocks.table
-        none: list[int] = []
         place: i64 = 0
         while place < len(table):
             at: i64 = i64(read_i32_le(table, place + blocks.start))
@@ -201,7 +227,7 @@ class PropertyColumns:
             if at == end:
                 write_i64_le(found, -1)
                 if self._has_headers:
-                    self.headers.add_row(piece, none)
+                    self.headers.skip_row()
             else:
                 reader.read(piece, at, end)
                 write_i32_le(found, i32(reader.content_type_at))
@@ -209,7 +235,7 @@ class PropertyColumns:
                 if reader.event_time != NOT_A_TIME:
                     self.event_times.set(row, reader.event_time)
                 if self._has_headers:
-                    self.headers.add_row(piece, reader.pairs)
+                    self.headers.add_row(piece, reader)
             place += blocks.stride
             row += 1
         return found.getvalue()

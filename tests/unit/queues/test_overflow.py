@@ -71,6 +71,34 @@ def test_only_what_waits_counts_where_the_definition_says_so(world: QueueWorld, 
     assert consumer.offsets() == [0, 1, 2, 4, 5]
 
 
+def test_what_a_consumer_can_take_is_not_dropped_while_it_becomes_safe(world: QueueWorld) -> None:
+    queue = world.declare(kind="work", length_max=2, overflow="drop_head", bounds_ready=True)
+    consumer = world.join(queue)
+    world.facts.hold()
+    world.fill(queue, 3)
+    partly = world.facts.position()
+    world.fill(queue, 7, 3)
+    world.facts.advance(partly)
+    world.safe()
+    assert 0 < len(consumer.offsets()) < 10
+    world.facts.release()
+    world.safe()
+    assert consumer.offsets() == list(range(10))
+    assert queue.counters.dropped == 0
+
+
+def test_what_nobody_can_take_is_dropped_while_the_rest_becomes_safe(world: QueueWorld) -> None:
+    queue = world.declare(kind="work", length_max=2, overflow="drop_head", bounds_ready=True)
+    consumer = world.join(queue, credit=1)
+    world.facts.hold()
+    world.fill(queue, 3)
+    partly = world.facts.position()
+    world.fill(queue, 7, 3)
+    world.facts.advance(partly)
+    world.safe()
+    assert (consumer.offsets(), queue.ready(), queue.counters.dropped) == ([0], 2, 7)
+
+
 def test_only_what_waits_counts_for_a_refusal_too(world: QueueWorld, kind: str) -> None:
     queue = world.declare(kind=kind, length_max=1, bounds_ready=True)
     consumer = world.join(queue, credit=1)

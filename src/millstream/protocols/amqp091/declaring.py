@@ -42,7 +42,7 @@ from millstream.protocols.amqp091.wire.methods import (
 from millstream.protocols.amqp091.wire.violation import Violation
 from millstream.queues.definition import EPHEMERAL, Definition
 from millstream.queues.names import split_queue_topic
-from millstream.queues.overflow import bound_now
+from millstream.queues.overflow import bound_now, is_awaited
 from millstream.queues.queue import Queue
 from millstream.routing.exchange import DIRECT, KINDS, TOPIC
 
@@ -76,19 +76,10 @@ def catch_up(queue: Queue) -> None:
     if queue.agenda.is_awake(queue):
         queue.dispatch()
     slices = 0
-    while queue.is_to_bound and slices < BOUND_SLICES_MAX and not _is_wanted(queue):
+    while queue.is_to_bound and slices < BOUND_SLICES_MAX and not is_awaited(queue):
         queue.is_to_bound = False
         bound_now(queue)
         slices += 1
-
-
-def _is_wanted(queue: Queue) -> bool:
-    """Whether somebody can take more of it, as soon as it is there to take."""
-    for group in queue.groups.values():
-        for consumer in group.consumers:
-            if consumer.has_credit():
-                return True
-    return False
 
 
 def declare_queue(endpoint: AmqpEndpoint, method: QueueDeclare) -> tuple[bytes, int, int]:
