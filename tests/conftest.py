@@ -40,6 +40,7 @@ class BrokerProcess:
             "mqtt.port=0",
             "amqp.port=0",
             "websocket.port=0",
+            "storage.stall_timeout=30s",  # two suites and a compiler may share the disk
             f"data_dir={folder / 'data'}",
             *settings,
         ):

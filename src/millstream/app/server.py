@@ -73,6 +73,7 @@ class Millstream:
                 config.storage.segment_size,
                 config.storage.segment_compression == "zstd",
                 config.storage.durability == "fsync",
+                config.storage.stall_timeout * 1_000_000,
                 self._wakeup,
                 self._on_durable,
                 self._on_folded,

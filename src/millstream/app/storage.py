@@ -55,6 +55,7 @@ class DurableStore:
         segment_size: int,
         is_packed: bool,
         with_sync: bool,
+        stall_ns: int,
         wakeup: Wakeup,
         on_progress: Callable[[], None],
         on_folded: Callable[[int], None],
@@ -85,7 +86,7 @@ class DurableStore:
         self._files = LogFiles(self._disk, find_failpoints(), file_size, next_number, 0, with_sync, salt)
         kernel = open_kernel_sync(data_dir) if with_sync else None
         self._thread = LogThread(self._files, self._on_answer, kernel)
-        self.log = Log(self._thread, wakeup, fold.last_sequence + 1)
+        self.log = Log(self._thread, wakeup, fold.last_sequence + 1, stall_ns)
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self.queries = fold.stages.queries  # that write staged batches
         state = fold.state()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.config.section import Section, setting
-from millstream.config.values import Compression, Durability, Size
+from millstream.config.values import Compression, Durability, Milliseconds, Size
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -19,6 +19,14 @@ class Storage(Section):
         "confirmed: `fsync` after it is on disk; `os` after it is handed to the system, so that a power cut can "
         "take the last second, from the newest back, and what was received in it may come again; `memory` at once, and "
         "nothing survives the process.",
+    )
+    stall_timeout: Milliseconds = setting(
+        600,
+        "How long the disk may take nothing before publishers that wait for it are told, and others refused, until it answers "
+        "again. Telling takes up to 0.4 s more. Longer suits a disk that pauses now and then.",
+        unit="milliseconds",
+        minimum=100,
+        maximum=3_600_000,
     )
     log_file_size: Size = setting(
         16 * MIB,

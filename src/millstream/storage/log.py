@@ -51,9 +51,12 @@ class BatchWriter(ABC):
 
 @final
 class Log:
-    def __init__(self, writer: BatchWriter, wakeup: Wakeup, next_sequence: i64) -> None:
+    def __init__(
+        self, writer: BatchWriter, wakeup: Wakeup, next_sequence: i64, stall_ns: i64 = STALL_NS
+    ) -> None:
         self._writer = writer
         self._wakeup = wakeup
+        self._stall_ns: i64 = stall_ns
         self._gathering = BytesWriter()
         self._first: i64 = next_sequence
         self._count: i64 = 0
@@ -110,7 +113,7 @@ class Log:
             return
         if self._since_ns == 0:
             self._since_ns = now_ns
-        elif now_ns - self._since_ns >= STALL_NS:
+        elif now_ns - self._since_ns >= self._stall_ns:
             self.is_stalled = True
 
     def on_full(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fakes import ManualWakeup
 
 from millstream.storage.log import STALL_NS, Batch, BatchWriter, Log
@@ -135,19 +136,20 @@ def test_the_loop_is_asked_once_per_batch() -> None:
         log.on_written(writer.batches[-1])
 
 
-def test_a_disk_that_does_not_answer_is_noticed_and_forgiven_when_it_does() -> None:
+@pytest.mark.parametrize("stall_ns", [int(STALL_NS), 5 * int(STALL_NS)])
+def test_a_disk_that_does_not_answer_is_noticed_and_forgiven_when_it_does(stall_ns: int) -> None:
     writer = SlowWriter()
-    log = Log(writer, ManualWakeup(), 1)
+    log = Log(writer, ManualWakeup(), 1, stall_ns)
     log.append(1, b"one")
     log.flush()
     log.on_tick(1)
-    log.on_tick(int(STALL_NS))
+    log.on_tick(stall_ns)
     assert not log.is_stalled
-    log.on_tick(int(STALL_NS) + 1)
+    log.on_tick(stall_ns + 1)
     assert log.is_stalled
     log.on_written(writer.batches[0])
     assert not log.is_stalled
-    log.on_tick(3 * int(STALL_NS))
+    log.on_tick(3 * stall_ns)
     assert not log.is_stalled
 
 
