@@ -69,13 +69,19 @@ class ForkedBroker(Broker):
         return ForkedProcess(pid)
 
 
-def run_child(log_file: Path, arguments: list[str], environment: dict[str, str]) -> NoReturn:
+def run_child(
+    log_file: Path, arguments: list[str], environment: dict[str, str], errors_file: Path | None = None
+) -> NoReturn:
+    """What it prints goes to the log; what it prints as an error too, unless there is a file for that."""
     code = 1
     try:
         os.closerange(3, DESCRIPTORS_MAX)  # the sockets of the clients are not its own
-        log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        errors = (
+            log if errors_file is None else os.open(errors_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        )
+        for source, target in ((nothing, 0), (log, 1), (errors, 2)):
             os.dup2(source, target)
         os.closerange(3, DESCRIPTORS_MAX)
         os.environ.update(environment)

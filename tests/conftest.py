@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from broker_forks import BrokerForks
 
 from millstream.build_kind import build_name
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 LOG_LINES_SHOWN = 60
+FORKS = BrokerForks()
 
 
 def pytest_report_header() -> str:
@@ -35,7 +36,7 @@ class BrokerProcess:
     def __init__(self, folder: Path, settings: tuple[str, ...], arguments: tuple[str, ...]) -> None:
         self.log_file = folder / "broker.log"
         self._ready_file = folder / "ready.json"
-        command = [sys.executable, "-m", "millstream", "serve", "--ready-file", str(self._ready_file)]
+        command = ["serve", "--ready-file", str(self._ready_file)]
         for setting in (
             "mqtt.port=0",
             "amqp.port=0",
@@ -45,10 +46,7 @@ class BrokerProcess:
             *settings,
         ):
             command += ["--set", setting]
-        with self.log_file.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
+        self.process = FORKS.start([*command, *arguments], self.log_file)
         self.ports: dict[str, int] = {}
 
     def wait_ready(self) -> None:

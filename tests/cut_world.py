@@ -39,7 +39,8 @@ class CutWorld:
 
     def _start(self) -> None:
         self.node = Node(self._disk, self._table, NoFailpoints(), 1 << 16, self._with_sync)
-        self.node.state.may_lack_end = self.node.recovered.has_marks or not self._with_sync
+        for session in self.node.state.sessions:
+            session.may_lack_end = self.node.recovered.has_marks or not self._with_sync
         self.world = MqttWorld(self._limits, self.node.store)
         self.world.now_ns += self.now_ns
         self.world.broker.restore(self.world.now_ns)

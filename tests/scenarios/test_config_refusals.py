@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import FORKS
 
 # name, text of the file, line of the fault, what the sentence must say
 BAD_FILES: list[tuple[str, str, int | None, list[str]]] = [
@@ -147,15 +148,7 @@ def serve(
     arguments: list[str], cwd: Path, variables: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
-    return subprocess.run(
-        [sys.executable, "-m", "millstream", "serve", "--ready-file", "ready.json", *arguments],
-        cwd=cwd,
-        env={**clean, **(variables or {})},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return FORKS.run(["serve", "--ready-file", "ready.json", *arguments], cwd, {**clean, **(variables or {})})
 
 
 def assert_refused(result: subprocess.CompletedProcess[str], cwd: Path, words: list[str]) -> None:

@@ -13,9 +13,11 @@ import hashlib
 import itertools
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONNECTOR = ROOT / "src" / "millstream_spark"
 PUBLISH_AT_ONCE = 256
 JVM_END_TIMEOUT_S = 60
+PORT_TIMEOUT_S = 30.0
 
 _numbers = itertools.count(1)
 
@@ -119,6 +122,21 @@ def _end_session(session: SparkSession, archive: Path, fresh: Path, scratch: Pat
 # -------------------------------------------------------------------- broker
 
 
+def wait_free(port: int) -> None:
+    """Until nobody listens there."""
+    deadline = time.monotonic() + PORT_TIMEOUT_S
+    while True:
+        with socket.socket() as listening:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listening.bind(("127.0.0.1", port))
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+        time.sleep(0.01)  # another process: there is no event to wait for
+
+
 class StreamBroker:
     """A broker with its reader, and the few things a test does to its streams."""
 
@@ -144,6 +162,7 @@ class StreamBroker:
     def start_again(self) -> None:
         """After a kill or a stop: same data, same ports."""
         ports = self.process.ports
+        wait_free(ports["reader"])  # its reader ends a moment after a killed broker
         self.process = self._start(f"reader.port={ports['reader']}", f"mqtt.port={ports['mqtt']}")
 
     def end(self) -> None:

@@ -22,6 +22,7 @@ from millstream.storage.backup_manifest import Manifest
 from millstream.storage.disk import DiskFault
 from millstream.storage.fold import Fold
 from millstream.storage.log_files import FOLDER as LOG_FOLDER
+from millstream.storage.restore_mark import write_mark
 from millstream.storage.store import StoredState
 from millstream.version import VERSION
 
@@ -123,6 +124,9 @@ def _restore(reader: ArchiveReader, manifest: Manifest, target: Path, on_progres
         if fold.last_sequence != manifest.last_sequence and not damage:
             text = f"the facts in it end at {fold.last_sequence}, not at {manifest.last_sequence}"
             raise ArchiveFault(text)
+        sessions = fold.numbers().values()
+        if sessions:
+            write_mark(RealDisk(staging), max(sessions))
         _put_in_place(staging, target)
         is_done = True
         return Restored(manifest, fold.state(), damage)

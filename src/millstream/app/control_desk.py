@@ -28,7 +28,7 @@ class Desk:
         self.broker = broker
         self.policies = policies or Policies([])  # for what is declared here as by an AMQP client
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._durable = int(broker.store.durable())
+        self._durable = 0  # when it was last looked at by those who wait
 
     # ------------------------------------------------------------------- time
 
@@ -71,6 +71,8 @@ class Desk:
         if position <= store.durable():
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._waiting:
+            self._durable = int(store.durable())
         self._waiting.append((position, future))
         try:
             async with asyncio.timeout(DURABLE_S):
@@ -82,12 +84,12 @@ class Desk:
 
     def on_durable(self) -> None:
         """The log has made progress, or said that it cannot."""
+        if not self._waiting:
+            return
         store = self.broker.store
         durable = int(store.durable())
         has_stopped = durable == self._durable and store.refusal() is not Reason.SUCCESS
         self._durable = durable
-        if not self._waiting:
-            return
         waiting = self._waiting
         self._waiting = []
         for position, future in waiting:

@@ -40,6 +40,7 @@ from millstream.runtime.listeners import ListenFault, address_of, listen, make_t
 from millstream.runtime.log_observer import LogObserver
 from millstream.runtime.logs import configure_logs
 from millstream.runtime.memory import keep_freed_memory
+from millstream.runtime.turn import LoopTurn
 from millstream.runtime.verifier import Verifier
 from millstream.runtime.wakeup import LoopWakeup
 from millstream.runtime.websocket import WebSocketOptions
@@ -65,6 +66,7 @@ class Millstream:
             for name, account in config.accounts.items()
         }
         self._wakeup = LoopWakeup()
+        self._turn = LoopTurn()
         self._durable: DurableStore | None = None
         if store is None and config.storage.durability != "memory":
             self._durable = DurableStore(
@@ -75,7 +77,7 @@ class Millstream:
                 config.storage.durability == "fsync",
                 config.storage.stall_timeout * 1_000_000,
                 self._wakeup,
-                self._on_durable,
+                self._turn.on_durable,
                 self._on_folded,
             )
             store = self._durable.store
@@ -87,10 +89,12 @@ class Millstream:
             None if self._durable is None else self._durable.segments,
             self._wakeup,
         )
+        self._turn.start(self.broker, None if self._durable is None else self._durable.log)
         self.broker.clock.wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self._policies = LivePolicies(config, self.broker)
         queries = {} if self._durable is None else self._durable.queries
         self._stages = StageCommits(self.broker, config.data_dir, queries, find_failpoints())
+        self._turn.listen(self._stages.on_durable)
         # an embedded broker is controlled by the program around it
         self._has_control = with_control and config.control.enabled
         self._control: Control | None = None
@@ -122,7 +126,7 @@ class Millstream:
         broker = self.broker
         wakeup = self._wakeup
         pool = OutboxPool(wakeup)
-        wakeup.start(pool, self._after_flush)
+        wakeup.start(pool, self._turn.end)
         self._verifier = Verifier(self._rights.authenticator, loop)
         self._gate = self._make_gate(pool, self._verifier)
         now_ns = time.monotonic_ns()
@@ -188,6 +192,7 @@ class Millstream:
             interval_s,
             self._policies.in_force,
         )
+        self._turn.listen(self._control.on_durable)
         await self._control.start()
         if self.config.reader.enabled:
             self._reader = ReaderProcess(self.config)
@@ -208,22 +213,8 @@ class Millstream:
                     f"queues.{name}: {refused.text}", f"millstream queue show {name}"
                 ) from None
 
-    def _after_flush(self) -> bool:
-        more = self.broker.work_off()
-        self.broker.write_settled()
-        if self._durable is not None:
-            self._durable.log.flush()
-        return more
-
     def _on_folded(self, sequence: int) -> None:
         self.broker.on_folded(sequence)
-
-    def _on_durable(self) -> None:
-        self.broker.clock.now_ns = time.monotonic_ns()
-        self.broker.on_durable()
-        self._stages.on_durable()
-        if self._control is not None:
-            self._control.on_durable()
 
     async def _listen(self, gate: Gate, listener: Listener) -> asyncio.Server:
         tls = listener.tls

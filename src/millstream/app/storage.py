@@ -23,6 +23,7 @@ from millstream.runtime.kernel_sync import open_kernel_sync
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.log_thread import LogThread
 from millstream.runtime.segment_thread import SegmentThread
+from millstream.storage import restore_mark
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.fold import Fold
 from millstream.storage.log import Log
@@ -32,6 +33,7 @@ from millstream.storage.log_recovery import Damage, log_names, read_file
 from millstream.storage.log_store import LogStore
 from millstream.storage.recovery import Recovery, load_folded, recover
 from millstream.storage.stop_mark import StopMark, find_unsure, remove_mark, write_mark
+from millstream.storage.store import StoredState
 
 STATE: Final = "state"
 UNFINISHED_RESTORE: Final = "restore.unfinished"
@@ -89,9 +91,11 @@ class DurableStore:
         self.log = Log(self._thread, wakeup, fold.last_sequence + 1, stall_ns)
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self.queries = fold.stages.queries  # that write staged batches
-        state = fold.state()
-        state.may_lack_end = found.has_marks or not with_sync
-        self.store = LogStore(self.log, state, fold.numbers(), wall_offset_ns)
+        state, numbers = fold.state(), fold.numbers()
+        self._is_restore_over = self._doubt_restored(state, numbers)
+        if found.has_marks or not with_sync:
+            restore_mark.doubt_sessions(state, numbers, restore_mark.EVERY_SESSION)
+        self.store = LogStore(self.log, state, numbers, wall_offset_ns)
         self.segments = SegmentThread(self._disk, self._on_damage)
         self._on_progress = on_progress
         self._checkpoint: asyncio.Task[None] | None = None
@@ -105,10 +109,17 @@ class DurableStore:
         self._is_closing = False
         self._sealing: asyncio.Task[None] | None = None
 
+    def _doubt_restored(self, state: StoredState, numbers: dict[tuple[str, str], int]) -> bool:
+        """Whether there was a restore, and no session that came with it is left."""
+        last = restore_mark.find_last_restored(self._disk)
+        return not restore_mark.doubt_sessions(state, numbers, last) and last != restore_mark.NO_SESSION
+
     def start(self) -> None:
         """From here on records may be handed out. Fold what earlier runs left in the log."""
         try:
             remove_mark(self._disk)
+            if self._is_restore_over:
+                restore_mark.remove_mark(self._disk)
         except DiskFault as fault:
             raise StorageFault(f"{self._data_dir}: {fault.text}", "millstream storage verify") from None
         self._fold_sealed()

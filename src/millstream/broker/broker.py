@@ -418,9 +418,9 @@ class Broker:
             if account is not None:
                 account.exchanges.restore_binding(binding)
         for stored in state.sessions:
-            self._restore_session(stored, state.may_lack_end, now_ns)
+            self._restore_session(stored, now_ns)
 
-    def _restore_session(self, stored: StoredSession, is_doubtful: bool, now_ns: i64) -> None:
+    def _restore_session(self, stored: StoredSession, now_ns: i64) -> None:
         account = self.accounts.get(stored.key.account)
         if account is None:
             return
@@ -448,9 +448,9 @@ class Broker:
             else:
                 account.router.subscribe(subscription)
         deliveries = list(stored.deliveries.values())
-        if is_doubtful:
+        if stored.may_lack_end:
             session.doubt = Doubt(self._doubts, stored)
-        session.restore(deliveries, [] if is_doubtful else list(stored.received_ids))
+        session.restore(deliveries, [] if stored.may_lack_end else list(stored.received_ids))
         self._restore_deadlines(session, stored, now_ns)
 
     def _restore_consumer(

@@ -11,6 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.account import Account
+from millstream.model.burst import Burst
 from millstream.model.errors import Reason
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run
@@ -50,6 +51,13 @@ class Publishing:
                 self._deliver_shares(route, message)
         elif not route.targets:
             account.counters.dropped_no_receiver += run.count
+
+    def publish_burst(self, account: Account, route: Route, burst: Burst) -> bool:
+        """Into the one queue a route leads to. False: nothing has happened, and each is to be published by itself."""
+        single = route.single
+        if single is None or route.settles or route.refusal is not SUCCESS:
+            return False
+        return account.store.refusal() is SUCCESS and single.outlet.deliver_burst(burst)
 
     def publish(
         self,

@@ -88,7 +88,8 @@ class QueueAccess:
         except Refused as refused:
             route.refusal = refused.reason
             return route
-        route.targets.append(Target(queue, 2, True, (), b""))
+        route.single = Target(queue, 2, True, (), b"")
+        route.targets.append(route.single)
         route.is_stored = True
         return route
 

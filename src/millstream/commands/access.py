@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from millstream.commands.input_file import read_input
 from millstream.commands.outcome import CommandFailed, ExitCode
 from millstream.commands.output import Output, OutputOption, print_json, print_rows
 from millstream.commands.settings import ConfigOption, load_settings
@@ -15,6 +16,8 @@ from millstream.commands.settings import ConfigOption, load_settings
 if TYPE_CHECKING:
     from millstream.config.schema import Config
     from millstream.security.principal import Principal
+
+IMPORT_SIZE_MAX: Final = 16 * 1024 * 1024
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show and import access rules.")
 
@@ -160,14 +163,13 @@ def import_acl(
 
     from millstream.security.acl import AclFault, import_mosquitto_acl
 
+    text = read_input(source, IMPORT_SIZE_MAX, ExitCode.FAILED)
     try:
-        document = import_mosquitto_acl(source.read_text(encoding="utf-8"))
+        document = import_mosquitto_acl(text.decode("utf-8"))
     except AclFault as fault:
         raise CommandFailed(ExitCode.FAILED, f"{source}: {fault}.") from None
     except UnicodeDecodeError:
         raise CommandFailed(ExitCode.FAILED, f"{source} is not UTF-8.") from None
-    except OSError as error:
-        raise CommandFailed(ExitCode.FAILED, f"{source} cannot be read: {error.strerror}.") from None
     if output is Output.JSON:
         print_json(document)
     else:

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
+from millstream.commands.input_file import read_input
 from millstream.commands.outcome import CommandFailed, ExitCode
 
 if TYPE_CHECKING:
@@ -152,11 +153,7 @@ def find_target(
 
 def _find_password(file: Path | None, *, needed: bool) -> bytes | None:
     if file is not None:
-        try:
-            with file.open("rb") as source:
-                return source.read(PASSWORD_SIZE_MAX).rstrip(b"\r\n")
-        except OSError as error:
-            raise CommandFailed(ExitCode.USAGE, f"{file} cannot be read: {error.strerror}.") from None
+        return read_input(file, PASSWORD_SIZE_MAX).rstrip(b"\r\n")
     password = os.environ.get("MILLSTREAM_PASSWORD") if needed else None
     return None if password is None else password.encode("utf-8", "surrogateescape")
 

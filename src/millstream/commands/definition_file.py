@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from millstream.commands.input_file import read_input
 from millstream.commands.outcome import CommandFailed, ExitCode
 
 FILE_SIZE_MAX: Final = 256 * 1024 * 1024
@@ -57,13 +58,7 @@ class Parsed:
 
 
 def read_definitions(file: Path) -> dict[str, object]:
-    try:
-        with file.open("rb") as source:
-            text = source.read(FILE_SIZE_MAX + 1)
-    except OSError as error:
-        raise CommandFailed(ExitCode.USAGE, f"{file} cannot be read: {error.strerror}.") from None
-    if len(text) > FILE_SIZE_MAX:
-        raise CommandFailed(ExitCode.USAGE, f"{file} is larger than {FILE_SIZE_MAX} bytes.")
+    text = read_input(file, FILE_SIZE_MAX)
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:

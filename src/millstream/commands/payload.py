@@ -7,9 +7,10 @@ from typing import Annotated, Final
 
 import typer
 
+from millstream.commands.input_file import read_input
 from millstream.commands.outcome import CommandFailed, ExitCode
 
-FILE_SIZE_MAX: Final = 256 * 1024 * 1024
+FILE_SIZE_MAX: Final = 256 * 1024 * 1024  # no message can be larger
 
 MessageArgument = Annotated[str | None, typer.Argument(metavar="[MESSAGE]", help="Payload, as text.")]
 FileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Payload from a file.")]
@@ -23,14 +24,7 @@ PropertyOption = Annotated[
 
 
 def read_payload(file: Path) -> bytes:
-    try:
-        with file.open("rb") as source:
-            payload = source.read(FILE_SIZE_MAX + 1)
-    except OSError as error:
-        raise CommandFailed(ExitCode.USAGE, f"{file} cannot be read: {error.strerror}.") from None
-    if len(payload) > FILE_SIZE_MAX:
-        raise CommandFailed(ExitCode.USAGE, f"{file} is larger than a message can be.")
-    return payload
+    return read_input(file, FILE_SIZE_MAX)
 
 
 def parse_properties(pairs: list[str]) -> list[tuple[str, str]]:

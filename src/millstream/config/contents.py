@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from millstream.config.bounded_file import read_bounded
 from millstream.config.documents import read_document
 from millstream.config.faults import ConfigFault, Fault, Origin
 from millstream.config.keys import KeyPath
@@ -29,7 +30,7 @@ _STEP: Final = re.compile(r"[^.\[\]]+")
 
 def read_users(path: Path) -> UserTable:
     """The users of a password file; ConfigFault with file and line if it cannot be used."""
-    raw = _read_bounded(path, USER_FILE_SIZE_MAX)
+    raw = _read_named(path, USER_FILE_SIZE_MAX)
     try:
         return parse_users(raw.decode("utf-8"))
     except UnicodeDecodeError:
@@ -57,7 +58,7 @@ def make_token_verifier(jwt: Jwt) -> TokenVerifier | None:
     key_file = jwt.secret_file if jwt.algorithm == "HS256" else jwt.public_key_file
     if jwt.algorithm is None or key_file is None:
         return None
-    key = _read_bounded(key_file, KEY_FILE_SIZE_MAX)
+    key = _read_named(key_file, KEY_FILE_SIZE_MAX)
     if jwt.algorithm == "HS256":
         key = key.rstrip(b"\r\n")  # an editor's last line end is not part of the secret
     return TokenVerifier(jwt.algorithm, key, jwt.issuer or "", jwt.audience or "")
@@ -121,15 +122,11 @@ def _no_password() -> str:
     raise ValueError("the key is encrypted")  # instead of a question on the terminal
 
 
-def _read_bounded(path: Path, size_max: int) -> bytes:
+def _read_named(path: Path, size_max: int) -> bytes:
     try:
-        with path.open("rb") as file:
-            raw = file.read(size_max + 1)
+        return read_bounded(path, size_max)
     except OSError as error:
         raise _fault(path, None, f"the file cannot be read: {error.strerror}") from None
-    if len(raw) > size_max:
-        raise _fault(path, None, f"the file is larger than {size_max} bytes")
-    return raw
 
 
 def _fault(path: Path, line: int | None, text: str) -> ConfigFault:

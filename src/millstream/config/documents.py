@@ -16,6 +16,7 @@ from typing import Final
 
 import yaml
 
+from millstream.config.bounded_file import read_bounded
 from millstream.config.faults import ConfigFault, Fault, Origin, show_value
 from millstream.config.keys import KeyPath
 
@@ -63,16 +64,13 @@ def _refusal(file: str, line: int | None, key: str, text: str, value: str | None
 def _read_text(path: Path) -> str:
     name = str(path)
     try:
-        with path.open("rb") as file:
-            raw = file.read(FILE_SIZE_MAX + 1)
+        raw = read_bounded(path, FILE_SIZE_MAX)
     except FileNotFoundError:
         raise _refusal(
             name, None, "", "there is no such file; make one with `millstream config init > millstream.yaml`"
         ) from None
     except OSError as error:
         raise _refusal(name, None, "", f"the file cannot be read: {error.strerror}") from None
-    if len(raw) > FILE_SIZE_MAX:
-        raise _refusal(name, None, "", f"the file is larger than {FILE_SIZE_MAX} bytes")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -7,6 +7,7 @@ from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
+from millstream.model.burst import Burst
 from millstream.model.errors import Reason
 from millstream.model.message import Message
 
@@ -33,6 +34,10 @@ class Outlet(ABC):
 
     @abstractmethod
     def deliver_run(self, run: Run, target: Target) -> None: ...
+
+    def deliver_burst(self, burst: Burst) -> bool:
+        """Take all of them as one, if it can; False: nothing has happened, and each is to be delivered by itself."""
+        return False
 
     @abstractmethod
     def is_present(self) -> bool:

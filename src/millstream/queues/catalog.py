@@ -26,6 +26,7 @@ from millstream.queues.group import Group
 from millstream.queues.overflow import bound_again
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
+from millstream.queues.restored import restore_queue
 from millstream.queues.retention import retain
 from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
@@ -232,7 +233,7 @@ class Catalog:
         definition = decode_definition(stored.definition)
         queue = Queue(self, stored.number, stored.name, definition, self.agenda)
         self.agenda.note_number(stored.number)
-        queue.restore(stored)
+        restore_queue(queue, stored)
         self.queues[stored.name] = queue
         self._bind([], definition.bindings, queue)
 

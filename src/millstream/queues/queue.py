@@ -8,11 +8,11 @@ Invariants
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from millstream.model.burst import Burst
 from millstream.model.errors import Reason
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run, Target
@@ -28,16 +28,23 @@ from millstream.queues.pending import Pending
 from millstream.queues.queue_counters import QueueCounters
 from millstream.queues.specials import forget_below
 from millstream.queues.tail import Tail, body_size, message_size
+from millstream.queues.transit import Transit
 from millstream.storage import queue_facts
-from millstream.storage.queue_facts import QueueRecord, decode_record_message, encode_record, record_time
-from millstream.storage.stored_queue import PRODUCERS_MAX, StoredQueue
+from millstream.storage.queue_facts import (
+    BurstEncoder,
+    QueueRecord,
+    decode_record_message,
+    encode_record,
+    record_time,
+)
+from millstream.storage.stored_queue import PRODUCERS_MAX
 
 if TYPE_CHECKING:
     from millstream.queues.catalog import Catalog
 
 
 SUCCESS: Final = Reason.SUCCESS
-MARK_EVERY: Final[i64] = 64  # of the records of one batch only so many need to be told apart
+RECORD_APPENDED: Final[i64] = queue_facts.RECORD_APPENDED
 
 
 @final
@@ -82,9 +89,7 @@ class Queue(Outlet):
         self.producers: dict[bytes, int] = {}
         self.specials: dict[int, tuple[int, int]] = {}  # offset: priority, due (deadline)
         self._next_group: i64 = 1
-        # position in the store, offset behind it: of some records on the way, and of the last one
-        self._unsafe: deque[tuple[int, int]] = deque()
-        self._last_position: i64 = 0
+        self.transit = Transit()
         self._prefix = queue_prefix(name) + b"/"
         self._nobody: Group | None = None
         self._apply(definition)
@@ -111,29 +116,6 @@ class Queue(Outlet):
     def touch(self) -> None:
         """Somebody has to do with it: it is not abandoned."""
         self.used_ns = self.clock.now_ns
-
-    def restore(self, stored: StoredQueue) -> None:
-        self.first = stored.first
-        self.next = stored.next
-        self.visible = stored.next
-        self.offered = stored.next
-        self.unsure = stored.unsure
-        self.producers = stored.producers
-        self.has_expiry = True  # what is in the segments may have one
-        offset_ns = int(self.clock.wall_offset_ns)
-        for offset, (priority, wall_ns) in stored.specials.items():
-            self.specials[offset] = (priority, max(1, wall_ns - offset_ns) if wall_ns else 0)
-        first_in_log = queue_facts.record_place(stored.tail[0][1])[1] if stored.tail else stored.next
-        self.tail = Tail(first_in_log, self.is_stream)
-        self.tail.counts_payload = self.definition.bounds_ready
-        for sequence, body in stored.tail:
-            self.tail.add(queue_facts.record_place(body)[1], sequence, body)
-        for entry in stored.groups.values():
-            group = Group(self, entry.number, entry.name, entry.filter, entry.committed)
-            group.restore(entry.settled, entry.returned, offset_ns)
-            self.put_back_group(group)
-            group.gone.recount(group.settled)
-        self.footprint.restore(stored.bytes, self.tail, self.low_mark())
 
     # ---------------------------------------------------------------- outlet
 
@@ -184,24 +166,40 @@ class Queue(Outlet):
         record = QueueRecord(offset, wall_ns, 0, 0, b"", 0)
         if directions is not None:
             self._direct(record, directions)
-        body = encode_record(int(self.number), record, message, self._expires_wall_ns(message))
-        position = self.note(queue_facts.RECORD_APPENDED, body)
+        self._add(offset, encode_record(self.number, record, message, self._expires_wall_ns(message)))
+        return offset
+
+    def deliver_burst(self, burst: Burst) -> bool:
+        message = burst.message
+        if not self.is_durable or self.is_bounded or read_directions(message.properties) is not None:
+            return False
+        if message.expires_ns:
+            self.has_expiry = True
+        self.counters.appended += burst.count
+        expires_ns = self._expires_wall_ns(message)
+        encoder = BurstEncoder(self.number, self.clock.wall_ns(), burst, expires_ns)
+        index: i64 = 0
+        while index < burst.count:
+            self._add(self.next, encoder.encode(index, self.next))
+            index += 1
+        return True
+
+    def _add(self, offset: i64, body: bytes) -> None:
+        position: i64 = self.store.queue_fact(RECORD_APPENDED, body)
+        durable: i64 = self.store.durable()
         self.next = offset + 1
         self.tail.add(offset, position, body)
         self.footprint.add(body_size(body, self.tail.counts_payload))
-        if position <= self.store.durable():
+        if position <= durable:
             self.visible = self.next
             self.agenda.wake(self)
-        else:
-            if self._last_position <= self.store.durable():
-                self.agenda.wait_durable(self)
-            if offset % MARK_EVERY == 0:
-                self._unsafe.append((int(position), int(self.next)))
-            self._last_position = position
-        return offset
+            return
+        if self.transit.is_over(durable):
+            self.agenda.wait_durable(self)
+        self.transit.add(position, offset)
 
-    def _expires_wall_ns(self, message: Message) -> int:
-        return int(message.expires_ns + self.clock.wall_offset_ns) if message.expires_ns else 0
+    def _expires_wall_ns(self, message: Message) -> i64:
+        return message.expires_ns + self.clock.wall_offset_ns if message.expires_ns else 0
 
     def size_at(self, offset: i64) -> i64:
         """Of a record; of one in segments nobody knows."""
@@ -256,13 +254,9 @@ class Queue(Outlet):
 
     def on_durable(self, durable: i64) -> bool:
         """True while something is not safe yet."""
-        unsafe = self._unsafe
-        while unsafe and unsafe[0][0] <= durable:
-            self.visible = unsafe.popleft()[1]
-        if self._last_position <= durable:
-            self.visible = self.next
+        self.visible = self.transit.arrive(durable, self.visible, self.next)
         self.dispatch()
-        return self._last_position > durable
+        return not self.transit.is_over(durable)
 
     def dispatch(self) -> None:
         for group in list(self.groups.values()):
@@ -430,7 +424,7 @@ class Queue(Outlet):
         priority, due_ns = self.specials.get(int(offset), (0, 0))
         not_before: i64 = due_ns + self.clock.wall_offset_ns if due_ns else 0
         record = QueueRecord(offset, tail.get_time(offset), not_before, priority, b"", 0)
-        return encode_record(int(self.number), record, message, self._expires_wall_ns(message))
+        return encode_record(self.number, record, message, self._expires_wall_ns(message))
 
     def find_pending(self, group: Group | None, offset: i64) -> Pending | None:
         """One record, read if need be; None: it is not there (any more)."""

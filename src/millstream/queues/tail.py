@@ -24,6 +24,7 @@ class Block:
     def __init__(self, first: i64) -> None:
         self.first: i64 = first
         self.bodies: list[bytes] = []
+        self.bytes: i64 = 0  # of all of them
         self.messages: list[Message] = []  # instead of bodies, where there is no log
         self.times: list[int] = []  # of the messages
         self.last_sequence: i64 = 0
@@ -66,7 +67,7 @@ class Tail:
         self._is_exact = is_exact
         self.counts_payload = False  # the size of a record is that of its payload
         self._blocks: dict[int, Block] = {}
-        self._last: Block | None = None  # where messages go
+        self._last: Block | None = None  # where records go
         self._time: int = 0  # many messages have one time: one object serves them all
         self._time_ns: i64 = 0
 
@@ -77,11 +78,11 @@ class Tail:
         self._append(offset, sequence, body)
 
     def _append(self, offset: i64, sequence: i64, body: bytes) -> None:
-        key = int(offset >> SHIFT)
-        block = self._blocks.get(key)
-        if block is None:
-            block = self._blocks[key] = Block(offset)
+        block = self._last
+        if block is None or offset >> SHIFT != block.first >> SHIFT:
+            block = self._blocks[int(offset >> SHIFT)] = self._last = Block(offset)
         block.bodies.append(body)
+        block.bytes += len(body)
         block.last_sequence = sequence
         if self._is_exact:
             write_i64_le(block.sequences, sequence)
@@ -138,7 +139,10 @@ class Tail:
                 break
             end: i64 = block.end()
             self._seal(end)
-            size += self.size_between(low if low > block.first else block.first, end)
+            if low <= block.first and not self.counts_payload:
+                size += block.bytes
+            else:
+                size += self.size_between(low if low > block.first else block.first, end)
             self._drop(key, block)
         return size
 
@@ -163,6 +167,8 @@ class Tail:
 
     def _drop(self, key: int, block: Block) -> None:
         del self._blocks[key]
+        if self._last is block:
+            self._last = None
         self.first = block.end()
 
 

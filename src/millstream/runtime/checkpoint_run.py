@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -109,8 +110,10 @@ def main() -> int:
     folder, segment_size, parent = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     is_packed = sys.argv[4:] == [PACKED]
     die_with_parent(parent)
+    gc.disable()  # while millions of records are held, it would look at all of them again and again
     for line in sys.stdin:
         fault = fold(folder, int(line), segment_size, is_packed)
+        gc.collect()
         sys.stdout.write(f"{FAILED}{fault}\n" if fault else f"{DONE}\n")
         sys.stdout.flush()
     return 0

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import NoReturn
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from millstream.storage.disk import Disk, DiskFault, DiskFile
 
@@ -18,6 +18,7 @@ def _refuse(error: OSError, name: str) -> NoReturn:
     raise DiskFault(f"{name}: {error.strerror or error}", error.errno in _FULL) from error
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RealFile(DiskFile):
     def __init__(self, descriptor: int, name: str) -> None:
         self._descriptor = descriptor
@@ -32,6 +33,15 @@ class RealFile(DiskFile):
                 at += written
         except OSError as error:
             _refuse(error, self._name)
+
+    def write_parts(self, offset: i64, head: bytes, rest: bytes) -> None:
+        """Without a copy of what may be large."""
+        try:
+            written = os.pwritev(self._descriptor, (head, rest), int(offset))
+        except OSError as error:
+            _refuse(error, self._name)
+        if written < len(head) + len(rest):
+            self.write_at(offset + written, (head + rest)[written:])
 
     def read_at(self, offset: i64, size: i64) -> bytes:
         parts: list[bytes] = []
@@ -70,6 +80,7 @@ class RealFile(DiskFile):
         os.close(self._descriptor)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RealDisk(Disk):
     """Everything below one directory, which belongs to this process alone."""
 

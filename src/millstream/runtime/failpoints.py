@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Final
+from typing import Final, final
 
 from millstream.storage.disk import Failpoints
 
 VARIABLE: Final = "MILLSTREAM_TEST_FAILPOINT"
 
 
+@final
 class NoFailpoints(Failpoints):
     def hit(self, name: str) -> None:
         pass
 
 
+@final
 class DeadlyFailpoint(Failpoints):
     """Kills this process as `kill -9` would, at a place a test has chosen."""
 

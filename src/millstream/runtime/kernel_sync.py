@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 # io_setup, io_destroy, io_submit, io_getevents
 _CALLS: Final = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
 _IOCB: Final = struct.Struct("<QIIHhIQQqQII")
@@ -26,6 +28,7 @@ _WITH_EVENTFD: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class KernelSync:
     """One sync at a time; `on_done` gets 0 or the number of the error."""
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, final
 
 from millstream.runtime.kernel_sync import KernelSync
 from millstream.runtime.short_timer import ShortTimer, open_short_timer
@@ -29,12 +29,33 @@ SYNC_INTERVAL_S: Final = (
 )
 
 
+@final
+class Pace:
+    """How long it waits: after a disk that took nothing, between syncs of their own, and for company."""
+
+    def __init__(
+        self,
+        retry_s: float = RETRY_S,
+        sync_interval_s: float = SYNC_INTERVAL_S,
+        linger_sync_ns: int = LINGER_SYNC_NS,
+    ) -> None:
+        self.retry_s = retry_s
+        self.sync_interval_s = sync_interval_s
+        self.linger_sync_ns = linger_sync_ns
+
+
+@final
 class LogThread(BatchWriter):
     """`on_progress` runs on the loop after each answer."""
 
     def __init__(
-        self, files: LogFiles, on_progress: Callable[[], None], kernel: KernelSync | None = None
+        self,
+        files: LogFiles,
+        on_progress: Callable[[], None],
+        kernel: KernelSync | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        self._pace = pace or Pace()
         self._files = files
         self._kernel = kernel  # syncs without the thread, where it can and no new file is needed
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -52,8 +73,8 @@ class LogThread(BatchWriter):
         self._linger_end_ns = 0
         self._gathered = 0  # bytes, when it was last looked at
         self._log: Log | None = None
-        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-        self._thread.start()
+        self._worker = threading.Thread(target=self._run, name="log", daemon=True)
+        self._worker.start()
 
     def submit(self, batch: Batch, log: Log) -> None:
         if self._loop is None:
@@ -106,7 +127,7 @@ class LogThread(BatchWriter):
         """Whether the log should wait for those who are being confirmed now, and see to it that the wait ends."""
         now_ns = time.monotonic_ns()
         self._took_ns = now_ns - self._started_ns
-        if self._timer is None or self._took_ns < LINGER_SYNC_NS:
+        if self._timer is None or self._took_ns < self._pace.linger_sync_ns:
             return False
         self._linger_end_ns = now_ns + min(self._took_ns // LINGER_MAX_SHARE, LINGER_ALL_NS_MAX)
         self._gathered = int(log.unsafe_bytes())
@@ -174,17 +195,17 @@ class LogThread(BatchWriter):
         if self._kernel is not None:
             self._kernel.close()
         self._batches.put(None)
-        self._thread.join(timeout=10)
+        self._worker.join(timeout=10)
         try:
             self._files.close()
         except DiskFault:  # the log has been told
             return False
-        return self._files.is_sound() and not self._thread.is_alive()
+        return self._files.is_sound() and not self._worker.is_alive()
 
     def _run(self) -> None:
         while True:
             try:
-                job = self._batches.get(timeout=SYNC_INTERVAL_S)
+                job = self._batches.get(timeout=self._pace.sync_interval_s)
             except queue.Empty:
                 self._sync()
                 continue
@@ -196,7 +217,7 @@ class LogThread(BatchWriter):
                 continue
             self._log = job[1]
             self._write(*job)
-            if time.monotonic() - self._synced_s >= SYNC_INTERVAL_S:
+            if time.monotonic() - self._synced_s >= self._pace.sync_interval_s:
                 self._synced_s = time.monotonic()
                 self._sync()
 
@@ -216,7 +237,7 @@ class LogThread(BatchWriter):
                 # what could not be written can be written again; what could not be synced cannot
                 if not fault.is_sync and not self._is_closing.is_set():
                     self._answer(log.on_full)
-                    time.sleep(RETRY_S)
+                    time.sleep(self._pace.retry_s)
                     continue
                 self._answer(partial(log.on_failed, fault.text))
                 return

@@ -9,13 +9,14 @@ import os
 import struct
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, final
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _SPEC: Final = struct.Struct("@llll")  # interval, then the first time: seconds and nanoseconds each
 _NANOSECONDS: Final = 1_000_000_000
 
 
+@final
 class ShortTimer:
     """Rings once for every start; a new start forgets the one before."""
 

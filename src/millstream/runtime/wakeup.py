@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import final
 
 from millstream.model.outbox import OutboxPool, Wakeup
 from millstream.runtime.loop_clock import LoopClock
 
 
+@final
 class LoopWakeup(Wakeup):
     """`after` runs behind each flush and says whether there is more to do in the next iteration.
 

@@ -29,6 +29,10 @@ class DiskFile(ABC):
     @abstractmethod
     def write_at(self, offset: i64, data: bytes) -> None: ...
 
+    def write_parts(self, offset: i64, head: bytes, rest: bytes) -> None:
+        """One behind the other."""
+        self.write_at(offset, head + rest)
+
     @abstractmethod
     def read_at(self, offset: i64, size: i64) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""

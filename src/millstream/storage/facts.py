@@ -9,11 +9,12 @@ from __future__ import annotations
 import struct
 from typing import Final, final
 
-from mypy_extensions import i64
+from librt.strings import BytesWriter, write_i64_le
+from mypy_extensions import i64, u8
 
 from millstream.model.delivery import Delivery
 from millstream.model.message import Message
-from millstream.storage.little_endian import read_u32, read_u64
+from millstream.storage.little_endian import read_u32, read_u64, write_u16, write_u32
 from millstream.storage.store import StoredSubscription
 
 SESSION_SAVED: Final = 1
@@ -35,7 +36,6 @@ _U32: Final = struct.Struct("<I")
 _NUMBER: Final = struct.Struct("<Q")
 _SESSION: Final = struct.Struct("<QIQ")
 _SUBSCRIPTION: Final = struct.Struct("<QBBBIBH")
-_MESSAGE: Final = struct.Struct("<BBQ")
 _DELIVERY: Final = struct.Struct("<QQQBBBHH")
 _ADVANCE: Final = struct.Struct("<QQBH")
 _PAIR: Final = struct.Struct("<QQ")
@@ -148,9 +148,26 @@ def decode_named(body: bytes) -> tuple[int, bytes]:
 # ------------------------------------------------------------------ messages
 
 
-def encode_message(message: Message, expires_wall_ns: int) -> bytes:
-    head = _MESSAGE.pack(message.guarantee, message.retain, expires_wall_ns)
-    return head + _pack(message.topic, message.properties, message.publisher.encode(), message.payload)
+def encode_message(message: Message, expires_wall_ns: i64) -> bytes:
+    out = BytesWriter()
+    write_message_start(out, message, expires_wall_ns)
+    _write_piece(out, message.payload)
+    return out.getvalue()
+
+
+def write_message_start(out: BytesWriter, message: Message, expires_wall_ns: i64) -> None:
+    """All of it but the payload, which follows as a piece."""
+    out.append(u8(message.guarantee))
+    out.append(u8(1 if message.retain else 0))
+    write_i64_le(out, expires_wall_ns)
+    _write_piece(out, message.topic)
+    _write_piece(out, message.properties)
+    _write_piece(out, message.publisher.encode())
+
+
+def _write_piece(out: BytesWriter, piece: bytes) -> None:
+    write_u32(out, len(piece))
+    out.write(piece)
 
 
 def decode_message(body: bytes, expires_ns_of: i64, position: i64 = 0) -> Message:
@@ -191,19 +208,20 @@ def _behind(body: bytes, at: i64, size: i64) -> i64:
     return end
 
 
-def encode_delivery(session: int, message: int, delivery: Delivery) -> bytes:
-    head = _DELIVERY.pack(
-        session,
-        delivery.sequence,
-        message,
-        delivery.guarantee,
-        delivery.retain,
-        delivery.phase,
-        delivery.packet_id,
-        len(delivery.identifiers),
-    )
-    identifiers = b"".join([_U32.pack(identifier) for identifier in delivery.identifiers])
-    return head + identifiers + delivery.share
+def encode_delivery(session: i64, message: i64, delivery: Delivery) -> bytes:
+    out = BytesWriter()
+    write_i64_le(out, session)
+    write_i64_le(out, delivery.sequence)
+    write_i64_le(out, message)
+    out.append(u8(delivery.guarantee))
+    out.append(u8(1 if delivery.retain else 0))
+    out.append(u8(delivery.phase))
+    write_u16(out, delivery.packet_id)
+    write_u16(out, len(delivery.identifiers))
+    for identifier in delivery.identifiers:
+        write_u32(out, identifier)
+    out.write(delivery.share)
+    return out.getvalue()
 
 
 @final
@@ -229,8 +247,13 @@ def decode_delivery(body: bytes, placeholder: Message) -> DeliveryFact:
     return DeliveryFact(session, message, delivery)
 
 
-def encode_advance(session: int, delivery: Delivery) -> bytes:
-    return _ADVANCE.pack(session, delivery.sequence, delivery.phase, delivery.packet_id)
+def encode_advance(session: i64, delivery: Delivery) -> bytes:
+    out = BytesWriter()
+    write_i64_le(out, session)
+    write_i64_le(out, delivery.sequence)
+    out.append(u8(delivery.phase))
+    write_u16(out, delivery.packet_id)
+    return out.getvalue()
 
 
 def decode_advance(body: bytes) -> tuple[int, int, int, int]:
@@ -239,8 +262,11 @@ def decode_advance(body: bytes) -> tuple[int, int, int, int]:
     return session, sequence, phase, packet_id
 
 
-def encode_pair(one: int, other: int) -> bytes:
-    return _PAIR.pack(one, other)
+def encode_pair(one: i64, other: i64) -> bytes:
+    out = BytesWriter()
+    write_i64_le(out, one)
+    write_i64_le(out, other)
+    return out.getvalue()
 
 
 def decode_pair(body: bytes) -> tuple[int, int]:

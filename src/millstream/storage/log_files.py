@@ -114,7 +114,7 @@ class LogFiles:
             head = encode_mark(synced_end, self._number, self._epoch, self._salt_of(self._number)) + head
         hit = self._failpoints.hit
         hit("log.before_write")
-        file.write_at(self._offset, head + batch.records)
+        file.write_parts(self._offset, head, batch.records)
         hit("log.after_write")
         self._offset += len(head) + len(batch.records)
         self._marked_end = synced_end

@@ -25,10 +25,10 @@ import struct
 from typing import Final, final
 
 from google_crc32c import extend, value
-from librt.strings import BytesWriter
-from mypy_extensions import i64
+from librt.strings import BytesWriter, write_i64_le
+from mypy_extensions import i64, mypyc_attr, u8
 
-from millstream.storage.little_endian import read_u32
+from millstream.storage.little_endian import read_u32, write_u32
 
 VERSION: Final = 2  # the highest that is read
 SYNCED_FORMAT: Final = 1  # each batch was synced before the next was written
@@ -42,14 +42,16 @@ BATCH_SIZE_MAX: Final = 1 << 30
 
 _FILE_HEADER: Final = struct.Struct("<IIQQ")
 _BATCH_HEAD: Final = struct.Struct("<IIIIQQQ")
-_BATCH_REST: Final = struct.Struct("<IIQQQ")
-_RECORD_HEAD: Final = struct.Struct("<IIB")
 _SALT: Final = struct.Struct("<I")
 _CHECKSUM: Final = struct.Struct("<II")
+# names of this module's own are found at once, those of others are looked up for every record
+_EXTEND: Final = extend
+_VALUE: Final = value
 _KIND_CHECKSUMS: Final = [value(bytes([kind])) for kind in range(256)]
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Record:
     """A fact as the log keeps it: its place in the order of all facts, its kind, its body."""
 
@@ -107,13 +109,27 @@ def file_version(data: bytes) -> int:
 
 
 def append_record(writer: BytesWriter, kind: int, body: bytes) -> None:
-    writer.write(_RECORD_HEAD.pack(len(body), extend(_KIND_CHECKSUMS[kind], body), kind))
+    checksum: int = _EXTEND(_KIND_CHECKSUMS[kind], body)
+    write_u32(writer, len(body))
+    write_u32(writer, checksum)
+    writer.append(u8(kind))
     writer.write(body)
 
 
-def encode_batch_head(size: int, count: int, number: int, first: int, epoch: int, salt: int = 0) -> bytes:
-    rest = _BATCH_REST.pack(size, count, number, first, epoch)
-    return struct.pack("<II", BATCH_MAGIC, value(rest) ^ salt) + rest
+def encode_batch_head(size: i64, count: i64, number: i64, first: i64, epoch: i64, salt: i64 = 0) -> bytes:
+    out = BytesWriter()
+    write_u32(out, size)
+    write_u32(out, count)
+    write_i64_le(out, number)
+    write_i64_le(out, first)
+    write_i64_le(out, epoch)
+    rest = out.getvalue()
+    checksum: int = _VALUE(rest)
+    out.truncate(0)
+    write_u32(out, BATCH_MAGIC)
+    write_u32(out, checksum ^ salt)
+    out.write(rest)
+    return out.getvalue()
 
 
 def encode_mark(position: int, number: int, epoch: int, salt: int = 0) -> bytes:
@@ -151,7 +167,8 @@ def decode_records(data: bytes, position: int, head: BatchHead) -> tuple[list[Re
         if body_at + size > end:
             return records, int(at)
         body = data[body_at : body_at + size]
-        if extend(_KIND_CHECKSUMS[kind], body) != read_u32(data, at + 4):
+        checksum: int = _EXTEND(_KIND_CHECKSUMS[kind], body)
+        if checksum != read_u32(data, at + 4):
             return records, int(at)
         records.append(Record(sequence, kind, body))
         at = body_at + size

@@ -34,7 +34,10 @@ class LogStore(Store):
         self._wall_offset_ns = wall_offset_ns
         # the message written last: the deliveries of one publish share its record
         self._last_message: Message | None = None
-        self._last_number = 0
+        self._last_number: i64 = 0
+        # the session asked for last, and its number: most facts are about the one of the fact before
+        self._last_key: SessionKey | None = None
+        self._last_session: i64 = 0
 
     def load(self) -> StoredState:
         state = self._state
@@ -72,6 +75,7 @@ class LogStore(Store):
 
     def session_removed(self, key: SessionKey) -> None:
         self._last_message = None
+        self._last_key = None
         number = self._numbers.pop(key.pair(), None)
         if number is not None:
             self._log.append(facts.SESSION_REMOVED, facts.encode_number(number))
@@ -94,7 +98,7 @@ class LogStore(Store):
     def delivery_removed(self, key: SessionKey, delivery: Delivery) -> None:
         if delivery.message is self._last_message:
             self._last_message = None
-        body = facts.encode_pair(self._number(key), int(delivery.sequence))
+        body = facts.encode_pair(self._number(key), delivery.sequence)
         self._log.append(facts.DELIVERY_REMOVED, body)
 
     def id_received(self, key: SessionKey, packet_id: i64) -> None:
@@ -130,15 +134,18 @@ class LogStore(Store):
     def exchange_fact(self, kind: i64, body: bytes) -> i64:
         return self._log.append(int(kind), body)
 
-    def _number(self, key: SessionKey) -> int:
-        return self._numbers[key.pair()]
+    def _number(self, key: SessionKey) -> i64:
+        if key is not self._last_key:
+            self._last_session = self._numbers[key.pair()]
+            self._last_key = key
+        return self._last_session
 
-    def _store_message(self, message: Message) -> int:
+    def _store_message(self, message: Message) -> i64:
         """The number of its record. A message whose last user may be gone is written again: what is folded
         away cannot be named any more."""
         if message is not self._last_message:
             body = facts.encode_message(message, self._wall(message.expires_ns))
-            self._last_number = int(self._log.append(facts.MESSAGE, body))
+            self._last_number = self._log.append(facts.MESSAGE, body)
             self._last_message = message
         return self._last_number
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 import struct
 from typing import Final, final
 
-from mypy_extensions import i64
+from librt.strings import BytesWriter, write_i64_le
+from mypy_extensions import i64, u8
 
+from millstream.model.burst import Burst
 from millstream.model.message import Message
-from millstream.storage.facts import FactFault, Reader, decode_message, encode_message
-from millstream.storage.little_endian import read_u32, read_u64
+from millstream.storage.facts import FactFault, Reader, decode_message, write_message_start
+from millstream.storage.little_endian import read_u32, read_u64, write_u32
 
 QUEUE_SAVED: Final = 20
 QUEUE_REMOVED: Final = 21
@@ -33,7 +35,6 @@ LAST_KIND: Final = QUEUE_TRIMMED
 _NUMBER: Final = struct.Struct("<Q")
 _RECORD: Final = struct.Struct("<QQQQBB")
 HEAD_SIZE: Final[i64] = 34
-_WHOLE: Final = struct.Struct("<QQQQBBBBQI")  # head, head of the message, size of the topic
 _PAIR: Final = struct.Struct("<QQ")
 _GROUP: Final = struct.Struct("<QQQ")
 _SETTLED: Final = struct.Struct("<QQQQ")
@@ -65,35 +66,51 @@ class QueueRecord:
         return self.not_before_wall_ns != 0 or self.priority != 0
 
 
-def encode_record(queue: int, record: QueueRecord, message: Message, expires_wall_ns: int) -> bytes:
+def encode_record(queue: i64, record: QueueRecord, message: Message, expires_wall_ns: i64) -> bytes:
+    out = BytesWriter()
+    write_i64_le(out, queue)
+    write_i64_le(out, record.offset)
+    _write_rest(out, record, message, expires_wall_ns)
+    write_u32(out, len(message.payload))
+    out.write(message.payload)
+    return out.getvalue()
+
+
+def _write_rest(out: BytesWriter, record: QueueRecord, message: Message, expires_wall_ns: i64) -> None:
+    """What stands between the offset and the payload with its size."""
     producer = record.producer
+    write_i64_le(out, record.time_wall_ns)
+    write_i64_le(out, record.not_before_wall_ns)
+    out.append(u8(record.priority))
+    out.append(u8(len(producer)))
     if producer:
-        middle = producer + _NUMBER.pack(int(record.producer_sequence))
-        head = _RECORD.pack(
-            queue,
-            int(record.offset),
-            int(record.time_wall_ns),
-            int(record.not_before_wall_ns),
-            int(record.priority),
-            len(producer),
-        )
-        return head + middle + encode_message(message, expires_wall_ns)
-    topic, properties, payload = message.topic, message.properties, message.payload
-    publisher = message.publisher.encode()
-    head = _WHOLE.pack(  # the same in one go: this is the path of every record
-        queue,
-        int(record.offset),
-        int(record.time_wall_ns),
-        int(record.not_before_wall_ns),
-        int(record.priority),
-        0,
-        int(message.guarantee),
-        message.retain,
-        expires_wall_ns,
-        len(topic),
-    )
-    sizes = [len(part).to_bytes(4, "little") for part in (properties, publisher, payload)]
-    return b"".join((head, topic, sizes[0], properties, sizes[1], publisher, sizes[2], payload))
+        out.write(producer)
+        write_i64_le(out, record.producer_sequence)
+    write_message_start(out, message, expires_wall_ns)
+
+
+@final
+class BurstEncoder:
+    """The records of a burst: all but offset and payload is the same in each of them."""
+
+    def __init__(self, queue: i64, time_wall_ns: i64, burst: Burst, expires_wall_ns: i64) -> None:
+        self._queue: i64 = queue
+        self._burst = burst
+        self._out = BytesWriter()
+        record = QueueRecord(0, time_wall_ns, 0, 0, b"", 0)
+        _write_rest(self._out, record, burst.message, expires_wall_ns)
+        self._rest = self._out.getvalue()
+
+    def encode(self, index: i64, offset: i64) -> bytes:
+        out = self._out
+        payload = self._burst.get_payload(index)
+        out.truncate(0)
+        write_i64_le(out, self._queue)
+        write_i64_le(out, offset)
+        out.write(self._rest)
+        write_u32(out, len(payload))
+        out.write(payload)
+        return out.getvalue()
 
 
 def decode_record(body: bytes) -> QueueRecord:

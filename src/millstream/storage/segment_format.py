@@ -52,10 +52,10 @@ SEGMENT_SUFFIX: Final = ".segment"
 INDEX_SUFFIX: Final = ".index"
 
 RECORD_PREFIX: Final = struct.Struct("<IIqqq")  # size, checksum; queue, offset, time of the body
-BODY_PLACE: Final = struct.Struct("<qqq")
 _HEADER: Final = struct.Struct("<IIQQ")
 _CHECKSUM: Final = struct.Struct("<Q")  # as wide as it takes to fill the header
 _RECORD_HEAD: Final = struct.Struct("<II")
+_VALUE: Final = value  # found at once, for every record
 _ENTRY: Final = struct.Struct("<qqqI")
 _ENTRY_CHECKSUM: Final = struct.Struct("<I")
 _PAIR: Final = struct.Struct("<QQ")
@@ -118,7 +118,7 @@ def header_version(data: bytes) -> int:
 
 
 def encode_record_head(body: bytes) -> bytes:
-    return _RECORD_HEAD.pack(len(body), value(body))
+    return _RECORD_HEAD.pack(len(body), _VALUE(body))
 
 
 def entry_seed(queue: int, first: int) -> int:

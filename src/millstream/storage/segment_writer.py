@@ -19,12 +19,12 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.storage.disk import Disk, DiskFault, DiskFile, Failpoints
+from millstream.storage.little_endian import read_u64
 from millstream.storage.log_recovery import Damage
 from millstream.storage.segment_blocks import BlockPacker, open_records
 from millstream.storage.segment_check import unpack_segment
 from millstream.storage.segment_format import (
     BLOCK,
-    BODY_PLACE,
     FOLDER,
     HEADER_SIZE,
     INDEX_INTERVAL,
@@ -141,7 +141,7 @@ class SegmentWriter:
     def append(self, queue: int, body: bytes) -> None:
         """A record behind the last one of its queue; skipped if that one is not below it."""
         tail = self._tail_of(queue)
-        number, offset, time_ns = BODY_PLACE.unpack_from(body)
+        number, offset, time_ns = int(read_u64(body, 0)), int(read_u64(body, 8)), int(read_u64(body, 16))
         assert number == queue, f"a record of queue {number} was given to queue {queue}"
         if offset <= tail.last:
             return

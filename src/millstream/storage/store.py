@@ -48,6 +48,7 @@ class StoredSession:
         self.received_ids: dict[int, None] = {}
         self.received_digests: dict[int, int] = {}  # of what came with them, as far as known
         self.will: StoredWill | None = None
+        self.may_lack_end = False  # its client may have been told more than this
 
 
 @final
@@ -99,7 +100,6 @@ class StoredState:
         self.queues = queues
         self.exchanges: list[StoredExchange] = []
         self.bindings: list[StoredBinding] = []
-        self.may_lack_end = False  # clients may have been told more than this
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -1,13 +1,20 @@
-"""Which starts doubt what the clients of restored sessions know: those behind a log that was not synced with every batch."""
+"""Which starts doubt what the clients of sessions know: those behind a log that was not synced with every batch, and those
+of a copy that was restored from a backup."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from millstream.app.backup import make_backup, restore_backup
 from millstream.app.server import Millstream
 from millstream.broker.broker import DEFAULT_ACCOUNT
 from millstream.config.load import config_of
+from millstream.storage.restore_mark import NAME
 from millstream.storage.store import SessionKey
+
+
+def ignore(step: str, done: int, total: int) -> None:
+    pass
 
 
 def make_millstream(data_dir: Path, durability: str) -> Millstream:
@@ -40,3 +47,71 @@ async def test_the_first_start_with_a_sync_per_batch_doubts_a_log_without(tmp_pa
 async def test_a_log_with_a_sync_per_batch_is_never_in_doubt(tmp_path: Path) -> None:
     await make_session(tmp_path, "fsync")
     assert not await is_in_doubt(tmp_path, "fsync")
+
+
+# ------------------------------------------------------------------- restored
+
+
+async def restore(tmp_path: Path) -> Path:
+    """A copy that was restored from a backup with one session."""
+    await make_session(tmp_path / "data", "fsync")
+    make_backup(tmp_path / "data", tmp_path / "backup.tar", ignore)
+    restore_backup(tmp_path / "backup.tar", tmp_path / "copy", ignore)
+    return tmp_path / "copy"
+
+
+async def doubted_sessions(data_dir: Path) -> list[str]:
+    async with make_millstream(data_dir, "fsync") as millstream:
+        sessions = millstream.broker.get_account(DEFAULT_ACCOUNT).sessions
+        return [name for name, session in sessions.items() if session.doubt is not None]
+
+
+async def test_a_session_of_a_backup_is_in_doubt_at_every_start_of_the_restored_copy(tmp_path: Path) -> None:
+    copy = await restore(tmp_path)
+    assert await is_in_doubt(copy, "fsync")
+    assert await is_in_doubt(copy, "fsync")
+    assert not await is_in_doubt(tmp_path / "data", "fsync")
+
+
+async def test_a_session_begun_after_the_restore_is_not_in_doubt(tmp_path: Path) -> None:
+    copy = await restore(tmp_path)
+    async with make_millstream(copy, "fsync") as millstream:
+        millstream.broker.store.session_saved(SessionKey(DEFAULT_ACCOUNT, "later"), "user", 3600, 0)
+    assert await doubted_sessions(copy) == ["c"]
+
+
+async def test_the_mark_of_a_restore_goes_with_the_last_session_of_the_backup(tmp_path: Path) -> None:
+    copy = await restore(tmp_path)
+    assert (copy / NAME).stat().st_mode & 0o777 == 0o600
+    async with make_millstream(copy, "fsync") as millstream:
+        millstream.broker.store.session_removed(SessionKey(DEFAULT_ACCOUNT, "c"))
+        millstream.broker.store.session_saved(SessionKey(DEFAULT_ACCOUNT, "c"), "user", 3600, 0)
+    assert (copy / NAME).exists()
+    assert await doubted_sessions(copy) == []
+    assert not (copy / NAME).exists()
+    assert await doubted_sessions(copy) == []
+
+
+async def test_a_restore_without_sessions_leaves_no_mark(tmp_path: Path) -> None:
+    async with make_millstream(tmp_path / "data", "fsync"):
+        pass
+    make_backup(tmp_path / "data", tmp_path / "backup.tar", ignore)
+    restore_backup(tmp_path / "backup.tar", tmp_path / "copy", ignore)
+    assert not (tmp_path / "copy" / NAME).exists()
+
+
+async def test_a_damaged_mark_of_a_restore_doubts_every_session(tmp_path: Path) -> None:
+    copy = await restore(tmp_path)
+    (copy / NAME).write_bytes(b"")
+    async with make_millstream(copy, "fsync") as millstream:
+        millstream.broker.store.session_saved(SessionKey(DEFAULT_ACCOUNT, "later"), "user", 3600, 0)
+    assert await doubted_sessions(copy) == ["c", "later"]
+
+
+async def test_a_copy_of_a_restored_copy_doubts_the_sessions_of_both(tmp_path: Path) -> None:
+    copy = await restore(tmp_path)
+    async with make_millstream(copy, "fsync") as millstream:
+        millstream.broker.store.session_saved(SessionKey(DEFAULT_ACCOUNT, "later"), "user", 3600, 0)
+    make_backup(copy, tmp_path / "second.tar", ignore)
+    restore_backup(tmp_path / "second.tar", tmp_path / "again", ignore)
+    assert await doubted_sessions(tmp_path / "again") == ["c", "later"]

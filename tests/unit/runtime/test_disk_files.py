@@ -63,6 +63,9 @@ def test_a_write_without_room_is_called_full(disk: RealDisk) -> None:
     with small_files(), pytest.raises(DiskFault) as caught:
         file.write_at(SIZE_MAX, b"x")
     assert caught.value.is_full
+    with small_files(), pytest.raises(DiskFault) as caught:
+        file.write_parts(SIZE_MAX - 1, b"x", b"y")
+    assert caught.value.is_full
     file.close()
 
 
@@ -140,4 +143,21 @@ def test_what_the_system_takes_in_pieces_is_written_whole(
     monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: real(descriptor, data[:3], at))
     file.write_at(2, b"0123456789")
     assert file.read_at(2, 20) == b"0123456789"
+    file.close()
+
+
+@pytest.mark.parametrize("taken", [0, 3, 4, 7, 10])
+def test_two_parts_are_written_one_behind_the_other_however_many_pieces_the_system_takes(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    real = os.pwrite
+    file = disk.create("log/a", 0)
+    monkeypatch.setattr(
+        os, "pwritev", lambda descriptor, parts, at: real(descriptor, b"".join(parts)[:taken], at)
+    )
+    file.write_parts(2, b"0123", b"456789")
+    monkeypatch.undo()
+    assert file.read_at(2, 20) == b"0123456789"
+    file.write_parts(12, b"ab", b"")
+    assert file.read_at(2, 20) == b"0123456789ab"
     file.close()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-import pytest
 from fakes import ManualWakeup
 
 from millstream.runtime import log_thread
-from millstream.runtime.log_thread import LogThread
+from millstream.runtime.log_thread import LogThread, Pace
 from millstream.storage.log import Log
 from millstream.storage.log_files import FOLDER, LogFiles, file_name
 from millstream.storage.log_recovery import read_file
@@ -22,13 +21,14 @@ FILE_SIZE = 4096
 class Bench:
     """A log with its thread; `wait` returns after the next answer."""
 
-    def __init__(self, with_sync: bool = True) -> None:
+    def __init__(self, with_sync: bool = True, linger_sync_ns: int = log_thread.LINGER_SYNC_NS) -> None:
         self.left: list[int] = []  # bytes still gathering at each answer
         self.disk = SimulatedDisk(1)
         self.disk.make_folder(FOLDER)
         files = LogFiles(self.disk, DeadlyFailpoints(), FILE_SIZE, 1, 0, with_sync)
         self._answered = asyncio.Event()
-        self.thread = LogThread(files, self._on_answer)
+        pace = Pace(0.001, 0.001, linger_sync_ns)
+        self.thread = LogThread(files, self._on_answer, None, pace)
         self.log = Log(self.thread, ManualWakeup(), 1)
 
     def _on_answer(self) -> None:
@@ -46,12 +46,6 @@ class Bench:
     async def wait_fault(self) -> None:
         while not self.log.fault:
             await self.wait()
-
-
-@pytest.fixture(autouse=True)
-def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_thread, "RETRY_S", 0.001)
-    monkeypatch.setattr(log_thread, "SYNC_INTERVAL_S", 0.001)
 
 
 async def test_facts_become_durable_in_order() -> None:
@@ -146,11 +140,8 @@ async def test_without_a_sync_per_batch_a_failed_sync_fences_too() -> None:
     bench.thread.close()
 
 
-async def test_after_a_long_sync_a_batch_waits_for_those_just_confirmed_and_then_goes_without_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(log_thread, "LINGER_SYNC_NS", 0)  # every sync counts as long
-    bench = Bench()
+async def test_after_a_long_sync_a_batch_waits_for_those_just_confirmed_and_then_goes_without_them() -> None:
+    bench = Bench(linger_sync_ns=0)  # every sync counts as long
     bench.log.append(1, b"a")
     bench.log.append(1, b"b")
     bench.log.flush()

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from millstream.broker.line import Ending
 from millstream.broker.session import FITS, UNKNOWN, WRONG, Session
+from millstream.model.burst import Burst
 from millstream.model.delivery import RECEIVED, SENT
 from millstream.model.errors import Reason
 from millstream.model.topic import find_topic_fault, find_utf8_fault
@@ -21,6 +22,7 @@ from millstream.protocols.endpoint import Link
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.handshake import SCRAM, Handshake, window_of
 from millstream.protocols.mqtt.machine.events import (
+    AlikeReceived,
     AnswerReceived,
     AuthReceived,
     Closed,
@@ -38,6 +40,7 @@ from millstream.protocols.mqtt.mapping import (
     ENDING_TEXTS,
     REASON_CODES,
     is_for_broker_only,
+    is_repeat,
     to_message,
 )
 from millstream.protocols.mqtt.outgoing import PUBACK, PUBCOMP, PUBREC, PUBREL, Outgoing
@@ -100,18 +103,6 @@ class MqttEndpoint(Outgoing):
         handshake = self.handshake
         if handshake is not None and not self.machine.is_closed():
             handshake.on_decision(decision, now_ns)
-
-    def on_lagging(self) -> None:
-        self.is_lagging = True
-        if self.session is not None:
-            self.session.on_lagging()
-
-    def on_caught_up(self) -> None:
-        self.is_lagging = False
-        self.is_blocked = False
-        if self.session is not None:
-            self.session.on_caught_up()
-            self._pump_replays()
 
     def on_lost(self, now_ns: i64) -> None:
         self._context.broker.clock.now_ns = now_ns
@@ -180,6 +171,8 @@ class MqttEndpoint(Outgoing):
                 self._on_answer(event)
             elif isinstance(event, PublishReceived):
                 self._on_publish(event)
+            elif isinstance(event, AlikeReceived):
+                self._on_alike(event)
             else:
                 self._on_control(event)
         if run is not None and run_route is not None:
@@ -218,7 +211,7 @@ class MqttEndpoint(Outgoing):
             self.handshake.restart(packet, now_ns)
             return
         text = "AUTH is only for a connection that began with an authentication method"
-        self.handle(self.machine.end(code.PROTOCOL_ERROR, text, None))
+        self.end_with(code.PROTOCOL_ERROR, text)
 
     # ------------------------------------------------------------- connection
 
@@ -284,7 +277,13 @@ class MqttEndpoint(Outgoing):
             if self._context.server_reference:
                 reason = code.USE_ANOTHER_SERVER  # [MQTT-4.11.0-1]
                 reference = self._context.server_reference
-        self.handle(self.machine.end(reason, ENDING_TEXTS[ending], reference))
+        self.end_with(reason, ENDING_TEXTS[ending], reference)
+
+    def end_with(self, reason: int, text: str, reference: bytes | None = None) -> None:
+        events = self.machine.end(reason, text, reference)
+        if not events and not self._is_closing and self.session is not None:
+            events = self.machine.end_sooner(reason, text, reference)
+        self.handle(events)
 
     def resume(self) -> None:
         self.link.resume_reading()
@@ -313,6 +312,7 @@ class MqttEndpoint(Outgoing):
                 routes[topic] = route
         self._last_topic = topic
         self._last_route = route
+        self.machine.gathers_alike = route.is_stored and route.single is not None
         return route
 
     def _make_route(self, session: Session, topic: bytes) -> Route | None:
@@ -336,7 +336,7 @@ class MqttEndpoint(Outgoing):
         if fault is not None:
             malformed = find_utf8_fault(topic) is not None  # [MQTT-1.5.4-1, MQTT-1.5.4-2]
             reason = code.MALFORMED_PACKET if malformed else code.TOPIC_NAME_INVALID
-            self.handle(self.machine.end(reason, fault, None))
+            self.end_with(reason, fault)
             return
         session.account.counters.publishes_denied += count
         self._context.observer.denied(session.key.client_id, session.principal.name, "publish", topic)
@@ -400,12 +400,41 @@ class MqttEndpoint(Outgoing):
             session.add_received_id(packet_id)
         self.answer(PUBREC, packet_id, answer)
 
+    def _on_alike(self, event: AlikeReceived) -> None:
+        """Publishes like the one before them: into their queue as one if it takes them so, else each by itself."""
+        if self.session is None or self._store_alike(event, self.session):
+            return
+        for publish in event.take_apart():
+            if self._is_closing:
+                return
+            self._on_publish(publish)
+
+    def _store_alike(self, event: AlikeReceived, session: Session) -> bool:
+        context = self._context
+        count: i64 = event.count
+        open_ids: i64 = self._unanswered + count + session.received_id_count()
+        if self.machine.version == 5 and open_ids > context.limits.receive_maximum:
+            return False
+        route = self._find_route(event.first.topic)
+        if route is None:
+            return False
+        message = to_message(event.first, session.key.client_id, context.broker.clock.now_ns)
+        burst = Burst(message, event.buffer, event.places, count)
+        if not context.broker.publishing.publish_burst(session.account, route, burst):
+            return False
+        session.account.counters.messages_received += count
+        if self._bucket is not None:
+            self._charge(count)
+        self._unanswered += count
+        self.answer_all(event.answers, count)
+        return True
+
     def _check_numbered(self, event: PublishReceived, session: Session) -> bool:
         """Windows, QoS limits and repeats; False when the publish has been dealt with."""
         limits = self._context.limits
         if event.qos > limits.guarantee_max or (event.qos == 2 and limits.reject_qos2_publish):
             text = "the broker does not take publishes of this QoS"  # [MQTT-3.2.2-11]
-            self.handle(self.machine.end(code.QOS_NOT_SUPPORTED, text, None))
+            self.end_with(code.QOS_NOT_SUPPORTED, text)
             return False
         if event.qos == 2 and is_repeat(event, session):
             self.answer(PUBREC, event.packet_id, code.SUCCESS)  # [MQTT-4.3.3-10]: not a new message
@@ -414,7 +443,7 @@ class MqttEndpoint(Outgoing):
         if self.machine.version == 5:
             if self._unanswered + session.received_id_count() > limits.receive_maximum:
                 text = "more publishes are open than the receive maximum"  # [MQTT-3.3.4-7]
-                self.handle(self.machine.end(code.RECEIVE_MAXIMUM_EXCEEDED, text, None))
+                self.end_with(code.RECEIVE_MAXIMUM_EXCEEDED, text)
                 return False
             if event.qos == 2:
                 self._unanswered -= 1  # counted by its id until it is released
@@ -460,15 +489,4 @@ class MqttEndpoint(Outgoing):
             self._pump_replays()
         if found == WRONG:
             text = "the answer does not belong to the delivery with this packet identifier"
-            self.handle(self.machine.end(code.PROTOCOL_ERROR, text, None))
-
-
-def is_repeat(event: PublishReceived, session: Session) -> bool:
-    packet_id: i64 = event.packet_id
-    if session.is_id_received(packet_id):
-        return True
-    doubt = session.doubt
-    if doubt is None or not doubt.take_repeat(packet_id, event.dup, event.topic, event.payload):
-        return False
-    session.add_received_id(packet_id, True)
-    return True
+            self.end_with(code.PROTOCOL_ERROR, text)

@@ -267,7 +267,7 @@ class Handshake:
 
     def _fail(self, reason: int, text: str) -> None:
         if self._is_again:
-            self._endpoint.handle(self._endpoint.machine.end(reason, text, None))
+            self._endpoint.end_with(reason, text)
         else:
             self._refuse(reason, text)
 

@@ -7,6 +7,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from millstream.broker.line import Ending
+from millstream.broker.session import Session
 from millstream.broker.will import Will
 from millstream.model.errors import Reason
 from millstream.model.message import NANOSECONDS, Message
@@ -103,6 +104,18 @@ def to_message(event: PublishReceived, publisher: str, now_ns: i64) -> Message:
         else:
             frames.four_0 = frame
     return message
+
+
+def is_repeat(event: PublishReceived, session: Session) -> bool:
+    """Whether a QoS 2 publish is one that the session has taken already [MQTT-4.3.3-10]."""
+    packet_id: i64 = event.packet_id
+    if session.is_id_received(packet_id):
+        return True
+    doubt = session.doubt
+    if doubt is None or not doubt.take_repeat(packet_id, event.dup, event.topic, event.payload):
+        return False
+    session.add_received_id(packet_id, True)
+    return True
 
 
 def to_will(packet: packets.Will, publisher: str, delay_s_max: int) -> Will:

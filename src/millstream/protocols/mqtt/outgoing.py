@@ -37,6 +37,7 @@ class Confirm:
     def __init__(self, position: i64, data: bytes, replays: list[Replay], now_ns: i64) -> None:
         self.position: i64 = position
         self.parts: list[bytes] = [data]
+        self.count: i64 = 0  # of the answers in them
         self.replays = replays
         self.now_ns: i64 = now_ns
 
@@ -65,6 +66,14 @@ class Outgoing(Endpoint):
         else:
             self._wait(self._encode_answer(kind, packet_id, reason), [])
 
+    def answer_all(self, answers: bytes, count: i64) -> None:
+        """The same for publishes that were stored as one."""
+        store = self._context.broker.store
+        if self._confirms is None and store.durable() >= store.position():
+            self.machine.outbound.send_bytes(answers)
+        else:
+            self._wait(answers, [], count)
+
     def confirm(self, packet: Packet, replays: list[Replay], is_stored: bool) -> None:
         """The same for any other packet; retained messages follow it. `is_stored`: it promises to last."""
         store = self._context.broker.store
@@ -91,7 +100,7 @@ class Outgoing(Endpoint):
         durable = self._context.broker.store.durable()
         while confirms and confirms[0].position <= durable:
             confirm = confirms.popleft()
-            self._waiting -= len(confirm.parts)
+            self._waiting -= confirm.count
             self._send_confirm(confirm)
         if self._waits_for_store and self._waiting < CONFIRMS_MAX // 2:
             self._waits_for_store = False
@@ -106,13 +115,13 @@ class Outgoing(Endpoint):
         self._confirms = None
         self._waiting = 0
 
-    def _wait(self, data: bytes, replays: list[Replay]) -> None:
+    def _wait(self, data: bytes, replays: list[Replay], count: i64 = 1) -> None:
         broker = self._context.broker
         confirms = self._confirms
         if confirms is None:
             confirms = self._confirms = deque()
             broker.wait_durable(self)
-        self._waiting += 1
+        self._waiting += count
         now_ns = broker.clock.now_ns
         last = confirms[-1] if confirms else None
         if last is not None and last.now_ns == now_ns and not last.replays:
@@ -120,7 +129,9 @@ class Outgoing(Endpoint):
             last.parts.append(data)
             last.replays = replays
         else:
-            confirms.append(Confirm(broker.store.position(), data, replays, now_ns))
+            last = Confirm(broker.store.position(), data, replays, now_ns)
+            confirms.append(last)
+        last.count += count
         if self._waiting >= CONFIRMS_MAX and not self._waits_for_store:
             self._waits_for_store = True
             self.link.wait_for_store(True)
@@ -151,6 +162,18 @@ class Outgoing(Endpoint):
             outbound.send_word((first << 24) | 0x020000 | packet_id)
             return
         outbound.send_bytes(self._encode_answer(kind, packet_id, reason))
+
+    def on_lagging(self) -> None:
+        self.is_lagging = True
+        if self.session is not None:
+            self.session.on_lagging()
+
+    def on_caught_up(self) -> None:
+        self.is_lagging = False
+        self.is_blocked = False
+        if self.session is not None:
+            self.session.on_caught_up()
+            self._pump_replays()
 
     def transmit_run(self, run: Run, target: Target) -> None:
         session = self.session

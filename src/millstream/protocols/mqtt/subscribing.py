@@ -34,7 +34,7 @@ def subscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Subscribe) -
     assert session is not None
     if len(packet.entries) > context.limits.filters_per_subscribe_max:
         text = "the packet holds more filters than the broker takes at once"
-        endpoint.handle(endpoint.machine.end(code.QUOTA_EXCEEDED, text, None))
+        endpoint.end_with(code.QUOTA_EXCEEDED, text)
         return
     if _end_unanswerable(endpoint, SubAck(packet.packet_id, [0] * len(packet.entries))):
         return
@@ -47,7 +47,7 @@ def subscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Subscribe) -
     for entry in packet.entries:
         if entry.no_local and entry.filter.startswith(b"$share/"):  # [MQTT-3.8.3-4]
             text = "a shared subscription cannot be no-local"
-            endpoint.handle(endpoint.machine.end(code.PROTOCOL_ERROR, text, None))
+            endpoint.end_with(code.PROTOCOL_ERROR, text)
             return
         reasons.append(_subscribe_one(endpoint, context, session, entry, identifier, properties, replays))
     if endpoint.machine.version < 5:
@@ -112,7 +112,7 @@ def unsubscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Unsubscrib
     limits = context.limits
     if len(packet.filters) > limits.filters_per_subscribe_max:
         text = "the packet holds more filters than the broker takes at once"
-        endpoint.handle(endpoint.machine.end(code.QUOTA_EXCEEDED, text, None))
+        endpoint.end_with(code.QUOTA_EXCEEDED, text)
         return
     if _end_unanswerable(endpoint, UnsubAck(packet.packet_id, [0] * len(packet.filters))):
         return
@@ -140,5 +140,5 @@ def _end_unanswerable(endpoint: MqttEndpoint, answer: Packet) -> bool:
     if outbound.packet_size_max == 0 or outbound.encode(answer):
         return False
     text = "the answer would be larger than the client takes"
-    endpoint.handle(endpoint.machine.end(code.PACKET_TOO_LARGE, text, None))
+    endpoint.end_with(code.PACKET_TOO_LARGE, text)
     return True

@@ -153,6 +153,14 @@ class Connection(Inbound):
         self.fail(reason, text, events, server_reference)
         return events
 
+    def end_sooner(self, reason: int, text: str, server_reference: bytes | None) -> list[Event]:
+        """It is closed by what came behind, in the same read, and that has not been told: this is why it ends."""
+        if self.version == 5:
+            properties = self.outbound.explain(text)
+            properties.server_reference = server_reference
+            self._farewell = Disconnect(reason, properties)
+        return [Closed(reason, text)]
+
     def fail(
         self, reason: int, text: str, events: list[Event], server_reference: bytes | None = None
     ) -> None:

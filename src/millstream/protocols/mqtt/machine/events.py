@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import final
 
+from librt.strings import read_i32_be, read_i32_le
 from mypy_extensions import i64, mypyc_attr
 
+from millstream.model.outbox import LARGE
 from millstream.protocols.mqtt.wire.packets import Auth, Connect, Disconnect, Subscribe, Unsubscribe
 
 
@@ -52,6 +54,54 @@ class PublishReceived(Event):
         self.is_five = False
         self.frame: bytes | None = None
         self.frame_id_at: i64 = 0
+
+
+@final
+@mypyc_attr(acyclic=True)
+class AlikeReceived(Event):
+    """`count` QoS 1 publishes right behind `first` that differ from it in packet id and payload alone, from
+    buffer[start] on. `places` has where each payload begins and ends (32 bits little-endian each), `answers` the PUBACK
+    that would accept each; a packet id stands `id_before` bytes before the payload."""
+
+    def __init__(
+        self,
+        first: PublishReceived,
+        buffer: bytes,
+        start: i64,
+        places: bytes,
+        answers: bytes,
+        id_before: i64,
+    ) -> None:
+        self.first = first
+        self.buffer = buffer
+        self.start: i64 = start
+        self.count: i64 = len(answers) >> 2
+        self.places = places
+        self.answers = answers
+        self.id_before: i64 = id_before
+
+    def take_apart(self) -> list[PublishReceived]:
+        """Each as if it had come alone."""
+        first = self.first
+        buffer = self.buffer
+        found: list[PublishReceived] = []
+        start: i64 = self.start
+        at: i64 = 0
+        while at < 4 * self.count:
+            payload_at: i64 = i64(read_i32_le(self.places, 2 * at))
+            end: i64 = i64(read_i32_le(self.places, 2 * at + 4))
+            packet_id: i64 = i64(read_i32_be(self.answers, at)) & 0xFFFF
+            event = PublishReceived(first.topic, buffer[payload_at:end], 1, packet_id, False, False)
+            event.properties = first.properties
+            event.expiry_s = first.expiry_s
+            event.is_five = first.is_five
+            if end - start < LARGE:
+                event.frame = buffer[start:end]
+                event.frame_id_at = payload_at - self.id_before - start
+            found.append(event)
+            start = end
+            at += 4
+        return found
 
 
 @final

@@ -15,10 +15,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Final
 
-from mypy_extensions import i64
+from librt.strings import BytesWriter, write_i32_be, write_i32_le
+from mypy_extensions import i32, i64
 
 from millstream.model.outbox import LARGE
 from millstream.protocols.mqtt.machine.events import (
+    AlikeReceived,
     AnswerReceived,
     Event,
     PingReceived,
@@ -38,6 +40,7 @@ from millstream.protocols.mqtt.wire.reason_codes import (
 from millstream.protocols.mqtt.wire.violation import Violation
 
 PUBLISH: Final[i64] = 3
+ACCEPTED: Final[i64] = 0x4002_0000  # PUBACK; the packet id goes into the lower half
 PING: Final = PingReceived()
 PADDED: Final = "the remaining length is longer than its value needs"
 
@@ -50,6 +53,7 @@ class Inbound:
         self.version: i64 = 0  # 0: CONNECT has not come
         self.is_open = False  # the client is connected: any packet may come
         self.is_waiting = False  # an answer from outside is awaited: nothing is parsed
+        self.gathers_alike = False  # QoS 1 publishes that are alike come as one event
         self.pads = False  # its lengths may be padded: legal before MQTT 5, passed on to nobody
         self._size_max: i64 = terms.connect_packet_size_max
         self._kept: list[bytes] | None = None
@@ -119,7 +123,9 @@ class Inbound:
             if first == 0x30 and self.is_open and not self.pads:
                 end = self._scan_run(data, position, body, end, now_ns, events)
             elif first >> 4 == PUBLISH and self.is_open:
-                self._on_publish(data, first, position, body, end, events)
+                event = self._on_publish(data, first, position, body, end, events)
+                if first == 0x32 and self.gathers_alike and not self.pads:
+                    end = self._gather_alike(event, data, end, events)
             elif size == 2 and self.is_open and self._is_plain_answer(first):
                 self._on_plain_answer(data, first, body, events)
             elif first == 0xC0 and size == 0 and self.is_open:
@@ -215,7 +221,7 @@ class Inbound:
 
     def _on_publish(
         self, data: bytes, first: i64, start: i64, body: i64, end: i64, events: list[Event]
-    ) -> None:
+    ) -> PublishReceived:
         qos: i64 = (first >> 1) & 3
         if qos == 3:
             raise Violation(MALFORMED_PACKET, "QoS 3 does not exist")  # [MQTT-3.3.1-4]
@@ -259,6 +265,53 @@ class Inbound:
             event.frame = data[start:end]
             event.frame_id_at = id_at
         events.append(event)
+        return event
+
+    def _gather_alike(self, first: PublishReceived, data: bytes, position: i64, events: list[Event]) -> i64:
+        """Take all that follow a QoS 1 publish with the same topic and properties; gives where they end. Whatever is
+        unusual ends them: the scan looks at it by itself."""
+        topic_size: i64 = self._topic_size
+        block_size: i64 = 0
+        if self.version == 5:
+            block_size = self._block_size
+            if block_size == 0:
+                return position  # an alias: it may mean another topic next time
+        prefix: i64 = topic_size + 2 + block_size
+        size_max: i64 = prefix + self.terms.message_size_max
+        available: i64 = len(data)
+        start: i64 = position
+        places = BytesWriter()
+        answers = BytesWriter()
+        while position + 4 <= available and data[position] == 0x32:
+            size: i64 = data[position + 1]
+            body: i64 = position + 2
+            if size >= 0x80:
+                more: i64 = data[body]
+                size = (size & 0x7F) | ((more & 0x7F) << 7)
+                body += 1
+                if more >= 0x80:
+                    more = data[body]
+                    size |= more << 14
+                    body += 1
+                if more == 0 or more >= 0x80:
+                    break  # padded, or very long
+            end: i64 = body + size
+            at: i64 = body + topic_size
+            if size < prefix or end > available or size > size_max or end - position > self._size_max:
+                break
+            if not same(data, self._topic_at, body, topic_size):
+                break
+            packet_id: i64 = (i64(data[at]) << 8) | i64(data[at + 1])
+            if packet_id == 0 or (block_size and not same(data, self._block_at, at + 2, block_size)):
+                break
+            write_i32_le(places, i32(body + prefix))
+            write_i32_le(places, i32(end))
+            write_i32_be(answers, i32(ACCEPTED | packet_id))
+            position = end
+        if position > start:
+            id_before: i64 = 2 + block_size
+            events.append(AlikeReceived(first, data, start, places.getvalue(), answers.getvalue(), id_before))
+        return position
 
     def _keep_block(self, data: bytes, at: i64) -> None:
         """Remember the properties just scanned: those of the message, and its expiry."""

@@ -1,0 +1,33 @@
+"""A queue as the store kept it, made again at a start."""
+
+from __future__ import annotations
+
+from millstream.queues.group import Group
+from millstream.queues.queue import Queue
+from millstream.queues.tail import Tail
+from millstream.storage.queue_facts import record_place
+from millstream.storage.stored_queue import StoredQueue
+
+
+def restore_queue(queue: Queue, stored: StoredQueue) -> None:
+    queue.first = stored.first
+    queue.next = stored.next
+    queue.visible = stored.next
+    queue.offered = stored.next
+    queue.unsure = stored.unsure
+    queue.producers = stored.producers
+    queue.has_expiry = True  # what is in the segments may have one
+    offset_ns = int(queue.clock.wall_offset_ns)
+    for offset, (priority, wall_ns) in stored.specials.items():
+        queue.specials[offset] = (priority, max(1, wall_ns - offset_ns) if wall_ns else 0)
+    first_in_log = record_place(stored.tail[0][1])[1] if stored.tail else stored.next
+    queue.tail = Tail(first_in_log, queue.is_stream)
+    queue.tail.counts_payload = queue.definition.bounds_ready
+    for sequence, body in stored.tail:
+        queue.tail.add(record_place(body)[1], sequence, body)
+    for entry in stored.groups.values():
+        group = Group(queue, entry.number, entry.name, entry.filter, entry.committed)
+        group.restore(entry.settled, entry.returned, offset_ns)
+        queue.put_back_group(group)
+        group.gone.recount(group.settled)
+    queue.footprint.restore(stored.bytes, queue.tail, queue.low_mark())

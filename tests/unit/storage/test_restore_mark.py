@@ -1,0 +1,90 @@
+"""The mark of a restore: it names the sessions of a backup, in doubt it names all, and it goes for good."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.storage.restore_mark import (
+    EVERY_SESSION,
+    NAME,
+    NO_SESSION,
+    decode_mark,
+    doubt_sessions,
+    encode_mark,
+    find_last_restored,
+    remove_mark,
+    write_mark,
+)
+from millstream.storage.store import SessionKey, StoredSession, StoredState
+from simulation.disk import Mood, SimulatedDisk
+
+
+def make_state(*clients: str) -> StoredState:
+    return StoredState([StoredSession(SessionKey("default", name), "", 60, 0) for name in clients], [], [])
+
+
+NUMBERS = {("default", "a"): 3, ("default", "b"): 5, ("default", "c"): 4}
+
+
+def doubted(state: StoredState) -> list[str]:
+    return [session.key.client_id for session in state.sessions if session.may_lack_end]
+
+
+def test_a_mark_comes_back_as_it_was_written() -> None:
+    assert decode_mark(encode_mark(12345)) == 12345
+
+
+def test_a_mark_that_is_cut_or_changed_anywhere_speaks_of_every_session() -> None:
+    data = encode_mark(7)
+    for size in range(len(data)):
+        assert decode_mark(data[:size]) == EVERY_SESSION
+    for at in range(len(data)):
+        assert decode_mark(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) == EVERY_SESSION
+    assert decode_mark(data + b"\0") == EVERY_SESSION
+
+
+def test_where_nothing_was_restored_no_session_is_named() -> None:
+    assert find_last_restored(SimulatedDisk(1)) == NO_SESSION
+
+
+def test_a_mark_that_cannot_be_read_speaks_of_every_session() -> None:
+    disk = SimulatedDisk(1)
+    write_mark(disk, 7)
+    disk.fail_next("read")
+    assert find_last_restored(disk) == EVERY_SESSION
+    assert find_last_restored(disk) == 7
+
+
+def test_a_mark_that_is_longer_than_it_should_be_speaks_of_every_session() -> None:
+    disk = SimulatedDisk(1)
+    disk.replace(NAME, encode_mark(7) + b"more")
+    assert find_last_restored(disk) == EVERY_SESSION
+
+
+@pytest.mark.parametrize("mood", list(Mood))
+def test_a_mark_is_there_for_good_and_gone_for_good(mood: Mood) -> None:
+    disk = SimulatedDisk(1)
+    write_mark(disk, 7)
+    disk = disk.crash(mood)
+    assert find_last_restored(disk) == 7
+    remove_mark(disk)
+    assert find_last_restored(disk.crash(mood)) == NO_SESSION
+
+
+def test_sessions_up_to_the_last_of_the_backup_are_in_doubt_and_later_ones_are_not() -> None:
+    state = make_state("a", "b", "c")
+    assert doubt_sessions(state, NUMBERS, 4)
+    assert doubted(state) == ["a", "c"]
+
+
+def test_without_a_session_of_the_backup_there_is_nothing_to_doubt() -> None:
+    state = make_state("b")
+    assert not doubt_sessions(state, NUMBERS, 4)
+    assert not doubt_sessions(state, NUMBERS, NO_SESSION)
+    assert doubted(state) == []
+
+
+def test_every_session_is_in_doubt_where_the_mark_does_not_say_which() -> None:
+    state = make_state("a", "b", "c")
+    assert doubt_sessions(state, NUMBERS, EVERY_SESSION)
+    assert doubted(state) == ["a", "b", "c"]
