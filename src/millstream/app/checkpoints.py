@@ -58,6 +58,8 @@ class Checkpoints:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            # the C library's memory can be kept between files (runtime/memory.py), Python's own goes back after each
+            env={**os.environ, "PYTHONMALLOC": "malloc"},
         )
 
     async def close(self) -> None:

@@ -20,6 +20,7 @@ from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
+from millstream.runtime.memory import keep_freed_memory
 from millstream.storage.checkpoint import Checkpoint
 from millstream.storage.disk import Disk, DiskFault, Failpoints
 from millstream.storage.facts import FactFault
@@ -110,7 +111,9 @@ def main() -> int:
     folder, segment_size, parent = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     is_packed = sys.argv[4:] == [PACKED]
     die_with_parent(parent)
-    gc.disable()  # while millions of records are held, it would look at all of them again and again
+    keep_freed_memory()
+    gc.disable()  # while many records are held, it would look at all of them again and again
+    gc.freeze()
     for line in sys.stdin:
         fault = fold(folder, int(line), segment_size, is_packed)
         gc.collect()

@@ -29,6 +29,9 @@ import struct
 from typing import Final
 
 from google_crc32c import extend, value
+from librt.strings import BytesWriter
+
+from millstream.storage.little_endian import write_u32
 
 VERSION: Final = 2  # the highest that is read
 PLAIN_FORMAT: Final = 1
@@ -54,7 +57,6 @@ INDEX_SUFFIX: Final = ".index"
 RECORD_PREFIX: Final = struct.Struct("<IIqqq")  # size, checksum; queue, offset, time of the body
 _HEADER: Final = struct.Struct("<IIQQ")
 _CHECKSUM: Final = struct.Struct("<Q")  # as wide as it takes to fill the header
-_RECORD_HEAD: Final = struct.Struct("<II")
 _VALUE: Final = value  # found at once, for every record
 _ENTRY: Final = struct.Struct("<qqqI")
 _ENTRY_CHECKSUM: Final = struct.Struct("<I")
@@ -117,8 +119,11 @@ def header_version(data: bytes) -> int:
     return version
 
 
-def encode_record_head(body: bytes) -> bytes:
-    return _RECORD_HEAD.pack(len(body), _VALUE(body))
+def write_record(out: BytesWriter, body: bytes) -> None:
+    checksum: int = _VALUE(body)
+    write_u32(out, len(body))
+    write_u32(out, checksum)
+    out.write(body)
 
 
 def entry_seed(queue: int, first: int) -> int:

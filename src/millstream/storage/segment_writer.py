@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from librt.strings import BytesWriter
+
 from millstream.storage.disk import Disk, DiskFault, DiskFile, Failpoints
 from millstream.storage.little_endian import read_u64
 from millstream.storage.log_recovery import Damage
@@ -37,11 +39,11 @@ from millstream.storage.segment_format import (
     decode_names,
     encode_entry,
     encode_header,
-    encode_record_head,
     entry_seed,
     folder_name,
     index_name,
     segment_name,
+    write_record,
 )
 from millstream.storage.segment_tail import FoundTail, find_tail
 
@@ -91,7 +93,7 @@ class _Tail:
         self.written = 0  # bytes in the file, before they were compressed
         self.stored = 0  # bytes in the file
         self.end = 0  # position behind all, those in memory included
-        self.parts: list[bytes] = []
+        self.out = BytesWriter()  # what is not in the file yet
         self.blocks: list[_Block] = []  # that begin among these
         self.latest = 0  # time of any record in the segment
         self.placed_at = 0  # position of the last place in the index
@@ -103,10 +105,10 @@ class _Tail:
 
 @final
 class _Block:
-    """Where a block begins: at which part in memory, at which position; its first offset, the latest time so far."""
+    """Where a block begins: in what is not written yet, and in the segment; its first offset, the latest time so far."""
 
-    def __init__(self, part: int, position: int, first: int, latest: int) -> None:
-        self.part = part
+    def __init__(self, at: int, position: int, first: int, latest: int) -> None:
+        self.at = at
         self.position = position
         self.first = first
         self.latest = latest
@@ -157,9 +159,8 @@ class SegmentWriter:
         if begins_block or tail.end - tail.placed_at >= INDEX_INTERVAL or tail.end == HEADER_SIZE:
             tail.entries.append(encode_entry(tail.seed, PLACE, offset, tail.latest, tail.end))
             tail.placed_at = tail.end
-            tail.blocks.append(_Block(len(tail.parts), tail.end, offset, tail.latest))
-        tail.parts.append(encode_record_head(body))
-        tail.parts.append(body)
+            tail.blocks.append(_Block(len(tail.out), tail.end, offset, tail.latest))
+        write_record(tail.out, body)
         tail.end += size
         tail.last = offset
         self._changed[queue] = None
@@ -323,33 +324,35 @@ class SegmentWriter:
     # ------------------------------------------------------------------------- files
 
     def _write_out(self, tail: _Tail) -> None:
-        if not tail.parts:
+        if not len(tail.out):
             return
         file = self._file_of(tail)
-        data = self._pack(tail) if tail.is_packed else b"".join(tail.parts)
+        data = tail.out.getvalue()
+        if tail.is_packed:
+            data = self._pack(tail, data)
         self._failpoints.hit("segment.before_write")
         file.write_at(tail.stored, data)
         self._failpoints.hit("segment.after_write")
-        tail.parts.clear()
+        tail.out = BytesWriter()  # one that was full keeps its room
         tail.blocks.clear()
         tail.stored += len(data)
         self._buffered -= tail.end - tail.written
         tail.written = tail.end
         tail.is_unsynced = True
 
-    def _pack(self, tail: _Tail) -> bytes:
+    def _pack(self, tail: _Tail, data: bytes) -> bytes:
         """What is in memory, as blocks."""
         blocks = tail.blocks
-        data = tail.parts[: blocks[0].part]  # the header, if there is none yet
-        place = tail.stored + sum([len(part) for part in data])
+        packed = [data[: blocks[0].at]]  # the header, if there is none yet
+        place = tail.stored + len(packed[0])
         for at in range(len(blocks)):
             block = blocks[at]
-            end = blocks[at + 1].part if at + 1 < len(blocks) else len(tail.parts)
-            records = b"".join(tail.parts[block.part : end])
-            data.append(self._packer.pack(tail.seed, records, block.position, block.first, block.latest))
+            end = blocks[at + 1].at if at + 1 < len(blocks) else len(data)
+            records = data[block.at : end]
+            packed.append(self._packer.pack(tail.seed, records, block.position, block.first, block.latest))
             tail.entries.append(encode_entry(tail.seed, BLOCK, block.position, 0, place))
-            place += len(data[-1])
-        return b"".join(data)
+            place += len(packed[-1])
+        return b"".join(packed)
 
     def _sync(self, tail: _Tail) -> None:
         file = self._file_of(tail)
@@ -437,7 +440,7 @@ class SegmentWriter:
         """Its segment goes, with what was not written yet."""
         self._close(tail)
         self._buffered -= tail.end - tail.written
-        tail.parts.clear()
+        tail.out = BytesWriter()
         tail.blocks.clear()
         tail.entries.clear()
         tail.first = -1
@@ -467,6 +470,6 @@ def _begin(tail: _Tail, offset: int, is_packed: bool) -> None:
     tail.is_made = False
     tail.written = tail.stored = 0
     tail.end = len(header)
-    tail.parts.append(header)
+    tail.out.write(header)
     tail.latest = 0
     tail.placed_at = 0

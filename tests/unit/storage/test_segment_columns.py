@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from librt.strings import BytesWriter
 
 from millstream.model.carried import wrap_carried
 from millstream.model.message import Message
@@ -20,7 +21,7 @@ from millstream.storage.queue_facts import (
     encode_record,
 )
 from millstream.storage.segment_columns import ColumnBatch, RowFilter, find_places
-from millstream.storage.segment_format import encode_record_head
+from millstream.storage.segment_format import write_record
 
 MANY = 1 << 40
 
@@ -31,7 +32,10 @@ def make_body(offset: int, payload: bytes = b"payload", producer: bytes = b"") -
 
 
 def frame(bodies: list[bytes]) -> bytes:
-    return b"".join(encode_record_head(body) + body for body in bodies)
+    out = BytesWriter()
+    for body in bodies:
+        write_record(out, body)
+    return out.getvalue()
 
 
 def make_batch(columns: list[str], chosen: RowFilter, rows: int = 100, size: int = MANY) -> ColumnBatch:

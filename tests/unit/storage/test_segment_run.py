@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from librt.strings import BytesWriter
 from segment_records import make_body
 
-from millstream.storage.segment_format import encode_record_head
+from millstream.storage.segment_format import write_record
 from millstream.storage.segment_run import find_run
 
 SIZES = st.lists(
@@ -16,7 +17,10 @@ SIZES = st.lists(
 
 def make_piece(sizes: list[int], queue: int = 1, first: int = 10) -> bytes:
     bodies = [make_body(queue, first + 2 * at, size) for at, size in enumerate(sizes)]
-    return b"".join(encode_record_head(body) + body for body in bodies)
+    out = BytesWriter()
+    for body in bodies:
+        write_record(out, body)
+    return out.getvalue()
 
 
 @settings(deadline=None)
