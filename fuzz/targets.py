@@ -13,7 +13,7 @@ from millstream.model.outbox import Flushable, Outbox, OutboxPool, Wakeup
 from millstream.protocols.mqtt.machine.client import Client
 from millstream.protocols.mqtt.machine.client_session import ClientSession
 from millstream.protocols.mqtt.machine.connection import Connection
-from millstream.protocols.mqtt.machine.events import Closed, RunReceived
+from millstream.protocols.mqtt.machine.events import AlikeReceived, Closed, RunReceived
 from millstream.protocols.mqtt.machine.terms import Terms
 from millstream.protocols.mqtt.wire import kinds
 from millstream.protocols.mqtt.wire.decode import decode_frame, decode_packet
@@ -145,21 +145,25 @@ def drive_server(data: bytes) -> object:
     whole = serve([data[1:]], version)
     parts = serve([data[1:cut], data[cut:]], version)
     expect(whole == parts, "where the bytes are cut makes no difference")
+    expect(whole == serve([data[1:]], version, True), "publishes that are alike are the same as one")
     return None
 
 
-def serve(reads: list[bytes], version: int) -> tuple[int, int, int]:
+def serve(reads: list[bytes], version: int, gathers: bool = False) -> tuple[int, int, int]:
     """(publishes, other events, reason of the end or -1) of what an accepted client sends."""
     outbox = Outbox(POOL, SILENCE)
     connection = Connection(TERMS, outbox, 0)
     connection.receive_data(encode_packet(Connect(version, "c"), version), 1)
     connection.accept(ConnAck(False, 0, Properties() if version == 5 else None), 10, False, 2)
+    connection.gathers_alike = gathers
     publishes = others = 0
     closed: list[int] = []
     for read in reads:
         for event in connection.receive_data(read, 3):
             if isinstance(event, RunReceived):
                 publishes += int(event.count)
+            elif isinstance(event, AlikeReceived):
+                others += len(event.take_apart())
             elif isinstance(event, Closed):
                 closed.append(event.reason)
             else:
@@ -198,7 +202,10 @@ def bodies() -> list[bytes]:
 def sequences() -> list[bytes]:
     """Several packets in one read: publishes that join to runs, and what may stand between them."""
     publishes = [vector.data for vector in VECTORS if vector.version == 5 and vector.data[:1] == b"\x30"][:12]
-    return [bytes([2 + 3 * at]) + one * 3 + b"\xc0\x00" + one for at, one in enumerate(publishes)]
+    numbered = [vector.data for vector in VECTORS if vector.version == 5 and vector.data[:1] == b"\x32"][:12]
+    return [
+        bytes([2 + 3 * at]) + one * 3 + b"\xc0\x00" + one for at, one in enumerate([*publishes, *numbered])
+    ]
 
 
 TARGETS: dict[str, Target] = {

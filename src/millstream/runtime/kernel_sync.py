@@ -65,7 +65,8 @@ class KernelSync:
 
     def close(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._eventfd)
+            stop_reading: Callable[[int], object] = self._loop.remove_reader  # not every loop says a bool
+            stop_reading(self._eventfd)
         _LIBC.syscall(self._destroy, self._context)  # waits for what is under way
         os.close(self._eventfd)
 

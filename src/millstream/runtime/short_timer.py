@@ -37,7 +37,8 @@ class ShortTimer:
         if self._descriptor < 0:
             return
         if not self._loop.is_closed():
-            self._loop.remove_reader(self._descriptor)
+            stop_reading: Callable[[int], object] = self._loop.remove_reader  # not every loop says a bool
+            stop_reading(self._descriptor)
         os.close(self._descriptor)
         self._descriptor = -1
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,7 +21,6 @@ from millstream.queues.definition import Definition
 from millstream.queues.queue import Queue
 from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
-from millstream.storage.disk import DiskFault
 from millstream.storage.queue_facts import record_offset
 from millstream.storage.segment_reader import SegmentReader
 
@@ -164,12 +165,11 @@ async def test_a_disk_without_room_for_the_next_file_refuses(
 ) -> None:
     queue = make_stream(millstream)
     await publish(millstream, queue, 5)
-    disk = durable_of(millstream)._disk
 
-    def refuse(name: str, size: int) -> None:
-        raise DiskFault(f"{name}: no space left on device", True)
+    def refuse(descriptor: int, start: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(disk, "create", refuse)
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
     with pytest.raises(Unavailable, match="no space left"):
         await durable_of(millstream).seal()
     monkeypatch.undo()
