@@ -64,7 +64,9 @@ class Checkpoint:
         self._appended: list[bytes] = []
         load_queues(table, self._queues)
         segments.resume({number: queue.next for number, queue in self._queues.queues.items()})
-        self._unused: dict[int, None] = {}  # messages nobody has named yet
+        # uses of messages as of now, where the table does not say it yet; 0: nobody has named it
+        self._uses: dict[int, int] = {}
+        self._known: dict[int, None] = {}  # sessions that are there, as far as they were asked for
         self._last_message = LastMessage()
         self.last_sequence, self.file = read_meta(table)
 
@@ -76,7 +78,7 @@ class Checkpoint:
         body = record.body
         if kind == facts.MESSAGE:
             self._last_message.note(kind, body)
-            self._unused[self.last_sequence] = None
+            self._uses[self.last_sequence] = 0
             self._table.add(b"m" + _KEY.pack(self.last_sequence), _USES.pack(0) + body)
         elif queue_facts.FIRST_KIND <= kind <= queue_facts.LAST_KIND:
             self._queues.apply(kind, body)
@@ -98,9 +100,7 @@ class Checkpoint:
 
     def finish(self, file: int) -> None:
         """Everything up to `file` is in the table: make it so."""
-        for message in self._unused:
-            self._table.delete(b"m" + _KEY.pack(message))
-        self._unused.clear()
+        self._write_uses()
         self._write_segments()
         for number in self._queues.removed:
             self._table.delete(b"q" + _KEY.pack(number))
@@ -116,10 +116,13 @@ class Checkpoint:
 
     def _knows(self, session: int) -> bool:
         """Facts about a session that is not there can only come behind damage: its number may be another's later."""
-        if self._table.get(b"s" + _KEY.pack(session)) is not None:
+        if session in self._known:
             return True
-        self.orphans += 1
-        return False
+        if self._table.get(b"s" + _KEY.pack(session)) is None:
+            self.orphans += 1
+            return False
+        self._known[session] = None
+        return True
 
     def drop_segments(self) -> None:
         """Remove what nobody needs any more; only after `finish` has made that so."""
@@ -190,12 +193,12 @@ class Checkpoint:
 
     def _apply_delivery(self, kind: int, body: bytes) -> None:
         if kind == facts.DELIVERY_ADDED:
-            fact = facts.decode_delivery(body, PLACEHOLDER)
-            if not self._knows(fact.session) or self._table.get(b"m" + _KEY.pack(fact.message)) is None:
+            number, sequence, message = facts.delivery_place(body)
+            if not self._knows(number) or not self._has_message(message):
                 self.orphans += 1
                 return
-            self._table.put(b"d" + _PAIR.pack(fact.session, int(fact.delivery.sequence)), body)
-            self._use(fact.message)
+            self._table.put(b"d" + _PAIR.pack(number, sequence), body)
+            self._change_uses(message, 1)
             return
         if kind == facts.DELIVERY_ADVANCED:
             number, sequence, phase, packet_id = facts.decode_advance(body)
@@ -206,14 +209,14 @@ class Checkpoint:
         old = self._table.get(key)
         if old is None:
             return
-        fact = facts.decode_delivery(old, PLACEHOLDER)
         if kind == facts.DELIVERY_ADVANCED:
+            fact = facts.decode_delivery(old, PLACEHOLDER)
             fact.delivery.phase = phase
             fact.delivery.packet_id = packet_id
             self._table.put(key, facts.encode_delivery(fact.session, fact.message, fact.delivery))
         else:
             self._table.delete(key)
-            self._release(fact.message)
+            self._change_uses(facts.delivery_place(old)[2], -1)
 
     def _apply_retained(self, kind: int, body: bytes) -> None:
         if kind == facts.RETAINED_SAVED:
@@ -228,12 +231,12 @@ class Checkpoint:
         key = b"r" + to_key(account.encode() + b"\0" + topic)
         old = self._table.get(key)
         if message:
-            self._use(message)
+            self._change_uses(message, 1)
             self._table.put(key, body)
         elif old is not None:
             self._table.delete(key)
         if old is not None:
-            self._release(facts.decode_retained(old)[1])
+            self._change_uses(facts.decode_retained(old)[1], -1)
 
     def _apply_will(self, kind: int, body: bytes) -> None:
         if not self._knows(facts.decode_number(body)):
@@ -245,44 +248,57 @@ class Checkpoint:
             if self._table.get(b"m" + _KEY.pack(message)) is None:
                 self.orphans += 1  # as for a fold: the one before stays
                 return
-            self._use(message)
+            self._change_uses(message, 1)
             self._table.put(key, body)
         elif old is not None:
             self._table.delete(key)
         if old is not None:
-            self._release(facts.decode_will(old).message)
+            self._change_uses(facts.decode_will(old).message, -1)
 
     def _remove_session(self, key: bytes) -> None:
         table = self._table
         will = table.get(b"w" + key)
         if will is not None:
             table.delete(b"w" + key)
-            self._release(facts.decode_will(will).message)
+            self._change_uses(facts.decode_will(will).message, -1)
         for name, body in table.items(b"d" + key):
             table.delete(name)
-            self._release(facts.decode_delivery(body, PLACEHOLDER).message)
+            self._change_uses(facts.delivery_place(body)[2], -1)
         for prefix in (b"u", b"i"):
             for name, _ in table.items(prefix + key):
                 table.delete(name)
         table.delete(b"s" + key)
+        self._known.clear()
 
-    def _use(self, message: int) -> None:
-        self._unused.pop(message, None)
-        self._change_uses(message, 1)
-
-    def _release(self, message: int) -> None:
-        self._change_uses(message, -1)
+    def _has_message(self, message: int) -> bool:
+        return message in self._uses or self._table.get(b"m" + _KEY.pack(message)) is not None
 
     def _change_uses(self, message: int, change: int) -> None:
-        key = b"m" + _KEY.pack(message)
-        stored = self._table.get(key)
-        if stored is None:
-            return
-        uses = _USES.unpack_from(stored)[0] + change
+        uses = self._uses.get(message)
+        if uses is None:
+            stored = self._table.get(b"m" + _KEY.pack(message))
+            if stored is None:
+                return
+            before: int = _USES.unpack_from(stored)[0]
+            uses = before
+        uses += change
         if uses > 0:
-            self._table.put(key, _USES.pack(uses) + stored[_USES.size :])
+            self._uses[message] = uses
         else:
-            self._table.delete(key)
+            self._uses.pop(message, None)
+            self._table.delete(b"m" + _KEY.pack(message))
+
+    def _write_uses(self) -> None:
+        """Most messages are settled before this: only what is left is written once more."""
+        for message, uses in self._uses.items():
+            key = b"m" + _KEY.pack(message)
+            stored = self._table.get(key)
+            if stored is not None and uses:
+                self._table.put(key, _USES.pack(uses) + stored[_USES.size :])
+            else:
+                self._table.delete(key)
+        self._uses.clear()
+        self._known.clear()
 
 
 def to_key(name: bytes) -> bytes:

@@ -247,6 +247,13 @@ def decode_delivery(body: bytes, placeholder: Message) -> DeliveryFact:
     return DeliveryFact(session, message, delivery)
 
 
+def delivery_place(body: bytes) -> tuple[int, int, int]:
+    """(session, sequence, message)"""
+    if len(body) < _DELIVERY.size:
+        raise FactFault("a delivery is too short")
+    return int(read_u64(body, 0)), int(read_u64(body, 8)), int(read_u64(body, 16))
+
+
 def encode_advance(session: i64, delivery: Delivery) -> bytes:
     out = BytesWriter()
     write_i64_le(out, session)
