@@ -20,9 +20,9 @@ from millstream.runtime.backup_pin import BackupBusy, pin_files
 from millstream.runtime.disk_files import RealDisk
 from millstream.storage.backup_manifest import Manifest
 from millstream.storage.disk import DiskFault
+from millstream.storage.doubt_mark import write_mark
 from millstream.storage.fold import Fold
 from millstream.storage.log_files import FOLDER as LOG_FOLDER
-from millstream.storage.restore_mark import write_mark
 from millstream.storage.store import StoredState
 from millstream.version import VERSION
 

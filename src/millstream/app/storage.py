@@ -23,8 +23,9 @@ from millstream.runtime.kernel_sync import open_kernel_sync
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.log_thread import LogThread
 from millstream.runtime.segment_thread import SegmentThread
-from millstream.storage import restore_mark
+from millstream.storage import doubt_mark
 from millstream.storage.disk import Disk, DiskFault
+from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
 from millstream.storage.fold import Fold
 from millstream.storage.log import Log
 from millstream.storage.log_files import FOLDER, PREPARED, LogFiles, file_number
@@ -92,9 +93,7 @@ class DurableStore:
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self.queries = fold.stages.queries  # that write staged batches
         state, numbers = fold.state(), fold.numbers()
-        self._is_restore_over = self._doubt_restored(state, numbers)
-        if found.has_marks or not with_sync:
-            restore_mark.doubt_sessions(state, numbers, restore_mark.EVERY_SESSION)
+        self._is_doubt_over = self._doubt_sessions(found, state, numbers, with_sync)
         self.store = LogStore(self.log, state, numbers, wall_offset_ns)
         self.segments = SegmentThread(self._disk, self._on_damage)
         self._on_progress = on_progress
@@ -109,17 +108,34 @@ class DurableStore:
         self._is_closing = False
         self._sealing: asyncio.Task[None] | None = None
 
-    def _doubt_restored(self, state: StoredState, numbers: dict[tuple[str, str], int]) -> bool:
-        """Whether there was a restore, and no session that came with it is left."""
-        last = restore_mark.find_last_restored(self._disk)
-        return not restore_mark.doubt_sessions(state, numbers, last) and last != restore_mark.NO_SESSION
+    def _doubt_sessions(
+        self, found: Recovery, state: StoredState, numbers: dict[tuple[str, str], int], with_sync: bool
+    ) -> bool:
+        """Say of which sessions the clients may know more than the log does; whether the mark that says so may go."""
+        last = doubt_mark.find_last_doubted(self._disk)
+        is_unclear = last == EVERY_SESSION
+        if is_unclear or (with_sync and (found.has_marks or found.damage)):  # no later start would see it
+            newest = max([NO_SESSION if is_unclear else last, *numbers.values()])
+            if newest not in (NO_SESSION, last):
+                self._mark_doubt(newest)
+                last = newest
+        is_over = not doubt_mark.doubt_sessions(state, numbers, last) and last != NO_SESSION
+        if not with_sync:
+            doubt_mark.doubt_sessions(state, numbers, EVERY_SESSION)
+        return is_over
+
+    def _mark_doubt(self, last_session: int) -> None:
+        try:
+            doubt_mark.write_mark(self._disk, last_session)
+        except DiskFault as fault:
+            raise StorageFault(f"{self._data_dir}: {fault.text}", "millstream storage verify") from None
 
     def start(self) -> None:
         """From here on records may be handed out. Fold what earlier runs left in the log."""
         try:
             remove_mark(self._disk)
-            if self._is_restore_over:
-                restore_mark.remove_mark(self._disk)
+            if self._is_doubt_over:
+                doubt_mark.remove_mark(self._disk)
         except DiskFault as fault:
             raise StorageFault(f"{self._data_dir}: {fault.text}", "millstream storage verify") from None
         self._fold_sealed()

@@ -18,6 +18,7 @@ from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.storage.checkpoint import query_entry
 from millstream.storage.disk import Disk, DiskFault
+from millstream.storage.doubt_mark import EVERY_SESSION, write_mark
 from millstream.storage.recovery import QUARANTINE
 from millstream.storage.segment_check import rewrite_segment
 from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
@@ -40,6 +41,8 @@ def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
     done: list[str] = []
     try:
         remove_mark(disk)  # it spoke of what is changed now
+        if survey.has_log_damage or survey.table_fault or survey.table.bad:
+            write_mark(disk, EVERY_SESSION)  # what is lost, clients may still know
         if survey.table_fault:
             _replace_table(data_dir, survey, done)
         elif survey.table.bad:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from millstream.app.backup import make_backup, restore_backup
 from millstream.app.server import Millstream
+from millstream.app.storage_repair import repair_storage
+from millstream.app.storage_survey import survey_storage
 from millstream.broker.broker import DEFAULT_ACCOUNT
 from millstream.config.load import config_of
-from millstream.storage.restore_mark import NAME
+from millstream.storage.doubt_mark import NAME
 from millstream.storage.store import SessionKey
 
 
@@ -100,12 +102,14 @@ async def test_a_restore_without_sessions_leaves_no_mark(tmp_path: Path) -> None
     assert not (tmp_path / "copy" / NAME).exists()
 
 
-async def test_a_damaged_mark_of_a_restore_doubts_every_session(tmp_path: Path) -> None:
+async def test_a_damaged_mark_doubts_every_session_there_is_and_no_later_one(tmp_path: Path) -> None:
     copy = await restore(tmp_path)
+    (copy / NAME).write_bytes(b"")
+    assert await doubted_sessions(copy) == ["c"]
     (copy / NAME).write_bytes(b"")
     async with make_millstream(copy, "fsync") as millstream:
         millstream.broker.store.session_saved(SessionKey(DEFAULT_ACCOUNT, "later"), "user", 3600, 0)
-    assert await doubted_sessions(copy) == ["c", "later"]
+    assert await doubted_sessions(copy) == ["c"]  # the start before wrote down who was meant
 
 
 async def test_a_copy_of_a_restored_copy_doubts_the_sessions_of_both(tmp_path: Path) -> None:
@@ -115,3 +119,49 @@ async def test_a_copy_of_a_restored_copy_doubts_the_sessions_of_both(tmp_path: P
     make_backup(copy, tmp_path / "second.tar", ignore)
     restore_backup(tmp_path / "second.tar", tmp_path / "again", ignore)
     assert await doubted_sessions(tmp_path / "again") == ["c", "later"]
+
+
+# -------------------------------------------------------------------- damaged
+
+
+async def save_session(millstream: Millstream, client: str) -> None:
+    millstream.broker.store.session_saved(SessionKey(DEFAULT_ACCOUNT, client), "user", 3600, 0)
+    await millstream._stages._desk.wait_durable()
+
+
+async def make_damaged(data_dir: Path) -> None:
+    """A log whose second batch cannot be trusted."""
+    async with make_millstream(data_dir, "fsync") as millstream:
+        for client in ("c", "lost", "d"):
+            await save_session(millstream, client)
+    [log] = (data_dir / "log").glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[data.index(b"lost")] ^= 1
+    log.write_bytes(data)
+
+
+async def test_sessions_that_were_synced_from_some_time_on_stay_in_doubt_and_later_ones_are_not(
+    tmp_path: Path,
+) -> None:
+    await make_session(tmp_path, "os")
+    async with make_millstream(tmp_path, "fsync") as millstream:
+        await save_session(millstream, "later")
+    assert await doubted_sessions(tmp_path) == ["c"]
+    assert await doubted_sessions(tmp_path) == ["c"]
+
+
+async def test_after_damage_the_sessions_that_are_left_stay_in_doubt_and_later_ones_are_not(
+    tmp_path: Path,
+) -> None:
+    await make_damaged(tmp_path)
+    async with make_millstream(tmp_path, "fsync") as millstream:
+        await save_session(millstream, "later")
+    assert await doubted_sessions(tmp_path) == ["c", "d"]
+
+
+async def test_a_repair_leaves_every_session_in_doubt_and_no_later_one(tmp_path: Path) -> None:
+    await make_damaged(tmp_path)
+    repair_storage(tmp_path, survey_storage(tmp_path, ignore))
+    async with make_millstream(tmp_path, "fsync") as millstream:
+        await save_session(millstream, "later")
+    assert await doubted_sessions(tmp_path) == ["c", "d"]

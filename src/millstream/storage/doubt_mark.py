@@ -1,16 +1,17 @@
-"""The mark of a restore: whose clients may know more than the broker.
+"""The mark of doubt: whose clients may know more than the broker.
 
-A backup is of the past. Clients that went on with the broker it was made of hold packet ids, and are done with others, that it
-says nothing of. No start changes that: it holds for a session of the backup as long as there is that session. One begun after the restore
-has no such past. So the mark says which is the last session of the backup; their numbers count up.
+A backup is of the past, a log that was not synced with every batch may lack its end, damage takes facts away, and so does its repair.
+Clients that went on with what is missing hold packet ids, and are done with others, that nothing here speaks of. No later start
+changes that: it holds for a session as long as there is that session. One begun afterwards has no such past. So the mark says which is the
+last session in doubt; their numbers count up.
 
     mark    magic, version, number of a session; then the checksum of all that
 
 Invariants
-- It comes into its place with everything else that is restored.
-- It goes when a start finds no session of the backup any more. Should the removal not last, or a number be given again, a
+- It is there for good before anything is served that rests on what it speaks of. With a restored copy it comes into its place.
+- It goes when a start finds no session up to its number any more. Should the removal not last, or a number be given again, a
   session is in doubt for nothing.
-- A mark that is torn, or of another version, speaks of every session.
+- A mark that is torn, or of another version, speaks of every session there is; the start that finds it writes down which.
 
 To change the format: raise VERSION. A start that does not know a version doubts more than it must, and nothing is lost.
 """
@@ -25,10 +26,11 @@ from google_crc32c import value
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.store import StoredState
 
-NAME: Final = "restored"
+NAME: Final = "doubted"
+UNFINISHED: Final = "doubted.part"
 ROOT: Final = "."
 VERSION: Final = 1
-MAGIC: Final = 0x5352534D  # MSRS
+MAGIC: Final = 0x4244534D  # MSDB
 NO_SESSION: Final = 0
 EVERY_SESSION: Final = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -53,17 +55,20 @@ def decode_mark(data: bytes) -> int:
 
 
 def write_mark(disk: Disk, last_session: int) -> None:
-    file = disk.create(NAME, 0)
+    """In place of one that is there."""
+    disk.remove(UNFINISHED)
+    file = disk.create(UNFINISHED, 0)
     try:
         file.write_at(0, encode_mark(last_session))
         file.sync()
     finally:
         file.close()
+    disk.rename(UNFINISHED, NAME)
     disk.sync_folder(ROOT)
 
 
-def find_last_restored(disk: Disk) -> int:
-    """The number of the last session that came with a backup; NO_SESSION where nothing was restored."""
+def find_last_doubted(disk: Disk) -> int:
+    """The number of the last session in doubt; NO_SESSION where there is none."""
     try:
         file = disk.open(NAME)
     except DiskFault:

@@ -1,17 +1,17 @@
-"""The mark of a restore: it names the sessions of a backup, in doubt it names all, and it goes for good."""
+"""The mark of doubt: it names sessions, all of them when it is unclear itself, and it goes for good."""
 
 from __future__ import annotations
 
 import pytest
 
-from millstream.storage.restore_mark import (
+from millstream.storage.doubt_mark import (
     EVERY_SESSION,
     NAME,
     NO_SESSION,
     decode_mark,
     doubt_sessions,
     encode_mark,
-    find_last_restored,
+    find_last_doubted,
     remove_mark,
     write_mark,
 )
@@ -43,22 +43,22 @@ def test_a_mark_that_is_cut_or_changed_anywhere_speaks_of_every_session() -> Non
     assert decode_mark(data + b"\0") == EVERY_SESSION
 
 
-def test_where_nothing_was_restored_no_session_is_named() -> None:
-    assert find_last_restored(SimulatedDisk(1)) == NO_SESSION
+def test_without_a_mark_no_session_is_named() -> None:
+    assert find_last_doubted(SimulatedDisk(1)) == NO_SESSION
 
 
 def test_a_mark_that_cannot_be_read_speaks_of_every_session() -> None:
     disk = SimulatedDisk(1)
     write_mark(disk, 7)
     disk.fail_next("read")
-    assert find_last_restored(disk) == EVERY_SESSION
-    assert find_last_restored(disk) == 7
+    assert find_last_doubted(disk) == EVERY_SESSION
+    assert find_last_doubted(disk) == 7
 
 
 def test_a_mark_that_is_longer_than_it_should_be_speaks_of_every_session() -> None:
     disk = SimulatedDisk(1)
     disk.replace(NAME, encode_mark(7) + b"more")
-    assert find_last_restored(disk) == EVERY_SESSION
+    assert find_last_doubted(disk) == EVERY_SESSION
 
 
 @pytest.mark.parametrize("mood", list(Mood))
@@ -66,9 +66,12 @@ def test_a_mark_is_there_for_good_and_gone_for_good(mood: Mood) -> None:
     disk = SimulatedDisk(1)
     write_mark(disk, 7)
     disk = disk.crash(mood)
-    assert find_last_restored(disk) == 7
+    assert find_last_doubted(disk) == 7
+    write_mark(disk, 9)  # in its place
+    disk = disk.crash(mood)
+    assert find_last_doubted(disk) == 9
     remove_mark(disk)
-    assert find_last_restored(disk.crash(mood)) == NO_SESSION
+    assert find_last_doubted(disk.crash(mood)) == NO_SESSION
 
 
 def test_sessions_up_to_the_last_of_the_backup_are_in_doubt_and_later_ones_are_not() -> None:
