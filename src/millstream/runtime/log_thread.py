@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from millstream.runtime.kernel_sync import KernelSync
 from millstream.runtime.short_timer import ShortTimer, open_short_timer
 from millstream.storage.disk import DiskFault
@@ -44,7 +46,7 @@ class Pace:
         self.linger_sync_ns = linger_sync_ns
 
 
-@final
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LogThread(BatchWriter):
     """`on_progress` runs on the loop after each answer."""
 
