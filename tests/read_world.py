@@ -6,7 +6,6 @@ from fakes import SIZE_MAX, MqttPeer, MqttWorld
 from segment_records import read_all
 
 from millstream.model.limits import Limits
-from millstream.model.message import Message
 from millstream.protocols.mqtt.wire.decode import decode_frame
 from millstream.protocols.mqtt.wire.packets import (
     Connect,
@@ -28,6 +27,7 @@ from millstream.storage.stored_queue import StoredQueue
 from simulation.disk import Mood, SimulatedDisk
 from simulation.node import Node
 from simulation.table import SimulatedTable
+from simulation.workload import describe_message
 
 FILE_SIZE = 1 << 16
 ACL = {"default": "allow", "rules": [{"deny": "publish", "topics": ["forbidden/#"]}]}
@@ -114,7 +114,7 @@ class ReadWorld:
         return self.world.account.counters.snapshot()
 
     def retained(self) -> list[Row]:
-        return [message_row(message) for message in self.world.account.retained.match(b"#", 0)]
+        return [describe_message(message) for message in self.world.account.retained.match(b"#", 0)]
 
     def endings(self) -> list[tuple[str, str, str]]:
         return [line for line in self.world.observer.lines if line[0] == "disconnected"]
@@ -182,24 +182,12 @@ def record_row(body: bytes) -> Row:
     message = decode_record_message(body, 0)
     return (
         int(record.offset),
-        *message_row(message),
+        *describe_message(message),
         int(record.time_wall_ns),
         int(record.not_before_wall_ns),
         int(record.priority),
         record.producer,
         int(record.producer_sequence),
-    )
-
-
-def message_row(message: Message) -> Row:
-    return (
-        message.topic,
-        message.payload,
-        int(message.guarantee),
-        message.retain,
-        message.properties,
-        int(message.expires_ns),
-        message.publisher,
     )
 
 

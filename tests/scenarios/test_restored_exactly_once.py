@@ -94,15 +94,21 @@ def go_on_after_a_backup(broker: BrokerProcess, receiver: Receiver, file: Path) 
     assert len(receiver.held) == 2
 
 
-@pytest.mark.parametrize("crashes", [0, 1])
-def test_clients_that_know_more_than_a_restored_backup_miss_no_message_after_it(
-    start_broker: StartBroker, tmp_path: Path, crashes: int
-) -> None:
+def restore_the_past(start_broker: StartBroker, tmp_path: Path) -> Receiver:
+    """A receiver that went on after the backup which is in `restored` now."""
     broker = start_broker()
     receiver = Receiver()
     go_on_after_a_backup(broker, receiver, tmp_path / "backup.tar")
     broker.kill()
     millstream("restore", str(tmp_path / "backup.tar"), "--to", str(tmp_path / "restored"))
+    return receiver
+
+
+@pytest.mark.parametrize("crashes", [0, 1])
+def test_clients_that_know_more_than_a_restored_backup_miss_no_message_after_it(
+    start_broker: StartBroker, tmp_path: Path, crashes: int
+) -> None:
+    receiver = restore_the_past(start_broker, tmp_path)
     for _ in range(crashes):  # before a client comes back
         start_broker(f"data_dir={tmp_path / 'restored'}").kill()
     again = start_broker(f"data_dir={tmp_path / 'restored'}")
@@ -130,11 +136,7 @@ def test_clients_that_know_more_than_a_restored_backup_miss_no_message_after_it(
 def test_what_a_publisher_repeats_after_a_restore_is_still_taken_once(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
-    broker = start_broker()
-    receiver = Receiver()
-    go_on_after_a_backup(broker, receiver, tmp_path / "backup.tar")
-    broker.kill()
-    millstream("restore", str(tmp_path / "backup.tar"), "--to", str(tmp_path / "restored"))
+    receiver = restore_the_past(start_broker, tmp_path)
     again = start_broker(f"data_dir={tmp_path / 'restored'}")
     assert receiver.connect(again)
     publisher = Publisher(again)
