@@ -5,7 +5,7 @@ Clients that went on with what is missing hold packet ids, and are done with oth
 changes that: it holds for a session as long as there is that session. One begun afterwards has no such past. So the mark says which is the
 last session in doubt; their numbers count up.
 
-    mark    magic, version, number of a session; then the checksum of all that
+    body    number of a session (mark_file.py has what is around it)
 
 Invariants
 - It is there for good before anything is served that rests on what it speaks of. With a restored copy it comes into its place.
@@ -21,69 +21,41 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from google_crc32c import value
-
-from millstream.storage.disk import Disk, DiskFault
+from millstream.storage.disk import Disk
+from millstream.storage.mark_file import MarkFile, UnclearMark
 from millstream.storage.store import StoredState
 
 NAME: Final = "doubted"
-UNFINISHED: Final = "doubted.part"
-ROOT: Final = "."
 VERSION: Final = 1
 MAGIC: Final = 0x4244534D  # MSDB
 NO_SESSION: Final = 0
 EVERY_SESSION: Final = 0xFFFF_FFFF_FFFF_FFFF
 
-_MARK: Final = struct.Struct("<IIQ")
-_CHECKSUM: Final = struct.Struct("<I")
-_SIZE: Final = 20
-
-
-def encode_mark(last_session: int) -> bytes:
-    data = _MARK.pack(MAGIC, VERSION, last_session)
-    return data + _CHECKSUM.pack(value(data))
-
-
-def decode_mark(data: bytes) -> int:
-    if len(data) != _SIZE or _CHECKSUM.pack(value(data[: _MARK.size])) != data[_MARK.size :]:
-        return EVERY_SESSION
-    magic, version, last_session = _MARK.unpack_from(data)
-    if magic != MAGIC or version != VERSION:
-        return EVERY_SESSION
-    found: int = last_session
-    return found
+_BODY: Final = struct.Struct("<Q")
+FILE: Final = MarkFile(NAME, MAGIC, VERSION, _BODY.size)
 
 
 def write_mark(disk: Disk, last_session: int) -> None:
     """In place of one that is there."""
-    disk.remove(UNFINISHED)
-    file = disk.create(UNFINISHED, 0)
-    try:
-        file.write_at(0, encode_mark(last_session))
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(UNFINISHED, NAME)
-    disk.sync_folder(ROOT)
+    FILE.write(disk, _BODY.pack(last_session))
 
 
 def find_last_doubted(disk: Disk) -> int:
     """The number of the last session in doubt; NO_SESSION where there is none."""
     try:
-        file = disk.open(NAME)
-    except DiskFault:
-        return NO_SESSION  # it is not there: the log was opened just before
-    try:
-        return decode_mark(file.read_at(0, _SIZE + 1))
-    except DiskFault:
+        body = FILE.find(disk)
+    except UnclearMark:
         return EVERY_SESSION
-    finally:
-        file.close()
+    if body is None:
+        return NO_SESSION
+    if len(body) != _BODY.size:
+        return EVERY_SESSION
+    last_session: int = _BODY.unpack(body)[0]
+    return last_session
 
 
 def remove_mark(disk: Disk) -> None:
-    disk.remove(NAME)
-    disk.sync_folder(ROOT)
+    FILE.remove(disk)
 
 
 def doubt_sessions(state: StoredState, numbers: dict[tuple[str, str], int], last_session: int) -> bool:

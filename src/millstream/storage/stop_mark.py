@@ -4,8 +4,8 @@ Deliveries are not written down one by one. So after a crash everything a queue 
 a clean stop nothing of that is left to guess: what was open then came back as facts of the log. The mark tells the two
 apart, and carries on which records of each queue are in doubt since an earlier crash.
 
-    mark    magic, version, last sequence of the log, count; then for each queue its number and the first offset that
-            certainly was not handed out before; then the checksum of all that
+    body    last sequence of the log, count; then for each queue its number and the first offset that certainly was
+            not handed out before (mark_file.py has what is around it)
 
 Invariants
 - It is written behind the last fact, when the log is safe, and is gone for good before anything is handed out again.
@@ -20,20 +20,18 @@ from __future__ import annotations
 import struct
 from typing import Final, final
 
-from google_crc32c import value
-
-from millstream.storage.disk import Disk, DiskFault
+from millstream.storage.disk import Disk
+from millstream.storage.mark_file import MarkFile, UnclearMark
 from millstream.storage.recovery import Recovery
 
 NAME: Final = "stopped"
-ROOT: Final = "."
 VERSION: Final = 1
 MAGIC: Final = 0x5053534D  # MSSP
-SIZE_MAX: Final = 64 * 1024 * 1024
+BODY_MAX: Final = 64 * 1024 * 1024
 
-_HEAD: Final = struct.Struct("<IIQQ")
+_HEAD: Final = struct.Struct("<QQ")
 _ENTRY: Final = struct.Struct("<QQ")
-_CHECKSUM: Final = struct.Struct("<I")
+FILE: Final = MarkFile(NAME, MAGIC, VERSION, BODY_MAX)
 
 
 @final
@@ -43,55 +41,32 @@ class StopMark:
         self.unsure = unsure  # by number of the queue
 
 
-def encode_mark(mark: StopMark) -> bytes:
-    parts = [_HEAD.pack(MAGIC, VERSION, mark.last_sequence, len(mark.unsure))]
+def write_mark(disk: Disk, mark: StopMark) -> None:
+    parts = [_HEAD.pack(mark.last_sequence, len(mark.unsure))]
     for number, offset in mark.unsure.items():
         parts.append(_ENTRY.pack(number, offset))
-    data = b"".join(parts)
-    return data + _CHECKSUM.pack(value(data))
-
-
-def decode_mark(data: bytes) -> StopMark | None:
-    end = len(data) - _CHECKSUM.size
-    if end < _HEAD.size or _CHECKSUM.pack(value(data[:end])) != data[end:]:
-        return None
-    magic, version, last_sequence, count = _HEAD.unpack_from(data)
-    if magic != MAGIC or version != VERSION or end != _HEAD.size + count * _ENTRY.size:
-        return None
-    unsure: dict[int, int] = {}
-    for at in range(_HEAD.size, end, _ENTRY.size):
-        number, offset = _ENTRY.unpack_from(data, at)
-        unsure[number] = offset
-    return StopMark(last_sequence, unsure)
-
-
-def write_mark(disk: Disk, mark: StopMark) -> None:
-    remove_mark(disk)
-    file = disk.create(NAME, 0)
-    try:
-        file.write_at(0, encode_mark(mark))
-        file.sync()
-    finally:
-        file.close()
-    disk.sync_folder(ROOT)
+    FILE.write(disk, b"".join(parts))
 
 
 def find_mark(disk: Disk) -> StopMark | None:
     try:
-        file = disk.open(NAME)
-    except DiskFault:
-        return None  # it is not there, or cannot be read: that is doubt enough
-    try:
-        return decode_mark(file.read_at(0, min(int(file.size()), SIZE_MAX)))
-    except DiskFault:
+        body = FILE.find(disk)
+    except UnclearMark:
+        return None  # that is doubt enough
+    if body is None or len(body) < _HEAD.size:
         return None
-    finally:
-        file.close()
+    last_sequence, count = _HEAD.unpack_from(body)
+    if len(body) != _HEAD.size + count * _ENTRY.size:
+        return None
+    unsure: dict[int, int] = {}
+    for at in range(_HEAD.size, len(body), _ENTRY.size):
+        number, offset = _ENTRY.unpack_from(body, at)
+        unsure[number] = offset
+    return StopMark(last_sequence, unsure)
 
 
 def remove_mark(disk: Disk) -> None:
-    disk.remove(NAME)
-    disk.sync_folder(ROOT)
+    FILE.remove(disk)
 
 
 def find_unsure(disk: Disk, found: Recovery) -> dict[int, int]:

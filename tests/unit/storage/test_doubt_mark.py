@@ -6,11 +6,10 @@ import pytest
 
 from millstream.storage.doubt_mark import (
     EVERY_SESSION,
+    FILE,
     NAME,
     NO_SESSION,
-    decode_mark,
     doubt_sessions,
-    encode_mark,
     find_last_doubted,
     remove_mark,
     write_mark,
@@ -30,19 +29,6 @@ def doubted(state: StoredState) -> list[str]:
     return [session.key.client_id for session in state.sessions if session.may_lack_end]
 
 
-def test_a_mark_comes_back_as_it_was_written() -> None:
-    assert decode_mark(encode_mark(12345)) == 12345
-
-
-def test_a_mark_that_is_cut_or_changed_anywhere_speaks_of_every_session() -> None:
-    data = encode_mark(7)
-    for size in range(len(data)):
-        assert decode_mark(data[:size]) == EVERY_SESSION
-    for at in range(len(data)):
-        assert decode_mark(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) == EVERY_SESSION
-    assert decode_mark(data + b"\0") == EVERY_SESSION
-
-
 def test_without_a_mark_no_session_is_named() -> None:
     assert find_last_doubted(SimulatedDisk(1)) == NO_SESSION
 
@@ -55,9 +41,17 @@ def test_a_mark_that_cannot_be_read_speaks_of_every_session() -> None:
     assert find_last_doubted(disk) == 7
 
 
-def test_a_mark_that_is_longer_than_it_should_be_speaks_of_every_session() -> None:
+@pytest.mark.parametrize("body", [b"", bytes(7)])
+def test_a_mark_that_says_too_little_speaks_of_every_session(body: bytes) -> None:
     disk = SimulatedDisk(1)
-    disk.replace(NAME, encode_mark(7) + b"more")
+    disk.replace(NAME, FILE.encode(body))
+    assert find_last_doubted(disk) == EVERY_SESSION
+
+
+@pytest.mark.parametrize("data", [b"", b"torn", FILE.encode(bytes(8))[:-1], FILE.encode(bytes(8)) + b"more"])
+def test_a_mark_that_is_not_whole_speaks_of_every_session(data: bytes) -> None:
+    disk = SimulatedDisk(1)
+    disk.replace(NAME, data)
     assert find_last_doubted(disk) == EVERY_SESSION
 
 
