@@ -295,6 +295,20 @@ def test_the_reader_ends_with_its_broker(start_broker: StartBroker, is_killed: b
     wait_refused(broker.ports["reader"])
 
 
+def test_a_reader_that_stands_still_leaves_its_port_to_the_next_broker(start_broker: StartBroker) -> None:
+    broker = start_broker(*SETTINGS)
+    port = broker.ports["reader"]
+    assert ReaderClient(port).get("/v1/health").status == 200
+    (pid,) = reader_pids(broker)
+    os.kill(pid, signal.SIGSTOP)
+    broker.kill()
+    wait_ended(pid)
+    wait_refused(port)
+    following = start_broker(*SETTINGS, f"reader.port={port}")
+    assert ReaderClient(port).get("/v1/health").status == 200
+    assert following.stop() == 0
+
+
 def test_more_connections_than_there_may_be_are_told_to_come_back(start_broker: StartBroker) -> None:
     broker = start_broker(*SETTINGS, "reader.connections_max=2")
     port = broker.ports["reader"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import os
 import socket
 import sys
 import time
@@ -89,6 +90,7 @@ class ReaderProcess:
             sys.executable,
             "-m",
             "millstream.reader.run",
+            str(os.getpid()),
             stdin=asyncio.subprocess.PIPE,
             pass_fds=(listening.fileno(),),
             # Where processors are shared by session, it takes nothing of the broker's share.

@@ -1,6 +1,6 @@
-"""`python -m millstream.reader.run`: the reader process. Its settings come as one line of JSON on standard input.
+"""`python -m millstream.reader.run BROKER`: the reader process. Its settings come as one line of JSON on standard input.
 
-It lives as long as that input is open: the broker that started it holds the other end, however it dies.
+It lives as long as that input is open and the process BROKER is there: the next broker needs its port.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from millstream.reader.settings import ReaderSettings, decode_settings
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.listeners import ListenFault, make_tls_context
 from millstream.runtime.logs import configure_logs
+from millstream.runtime.parent import die_with_parent
 
 CANNOT_START: Final = 3
 
 
 def main() -> int:
+    die_with_parent(int(sys.argv[1]))
     settings = decode_settings(sys.stdin.readline())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both; the broker decides
     configure_logs(settings.log_level, settings.log_format)

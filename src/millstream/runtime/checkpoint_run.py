@@ -6,11 +6,7 @@ It reads numbers of files, one a line, and answers each with `done` or `failed`,
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import gc
-import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +17,7 @@ from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.memory import keep_freed_memory
+from millstream.runtime.parent import die_with_parent
 from millstream.storage.checkpoint import Checkpoint
 from millstream.storage.disk import Disk, DiskFault, Failpoints
 from millstream.storage.facts import FactFault
@@ -30,7 +27,6 @@ from millstream.storage.recovery import copy_aside, find_gap
 from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.table import Table
 
-PR_SET_PDEATHSIG: Final = 1
 DONE: Final = "done"
 FAILED: Final = "failed: "
 DAMAGE: Final = "damaged: "
@@ -81,14 +77,6 @@ def run(
 def tell(damage: Damage) -> None:
     """The broker puts it into its log."""
     sys.stdout.write(f"{DAMAGE}{damage.sentence()}\n")
-
-
-def die_with_parent(parent: int) -> None:
-    """A checkpoint is for the broker that started it: what it left half done, the next one does again."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)  # it was gone before we could ask
 
 
 def fold(folder: Path, last_file: int, segment_size: int, is_packed: bool) -> str:
