@@ -94,6 +94,7 @@ class AmqpEndpoint(Endpoint):
         self._paid_ns: i64 = 0  # until then its rate keeps it from being read
         # no delivery brings so much about: only answers that nobody reads
         self._stuffed_bytes: i64 = limits.unsent_bytes_max + 2 * limits.amqp_body_size_max
+        self.early_bytes: i64 = 0  # received before it was known whose they are
         self._is_closing = False
         self._leaves_ns: i64 = 0  # when a client that has closed must be gone
 
@@ -107,6 +108,8 @@ class AmqpEndpoint(Endpoint):
         if account is not None:
             account.counters.bytes_received += len(data)
             before = account.counters.messages_received
+        else:
+            self.early_bytes += len(data)
         pressure = broker.pressure
         pressure.source = self
         self.handle(self.machine.receive_data(data, now_ns))

@@ -254,6 +254,7 @@ class Handshake:
             self._refuse(codes.NOT_ALLOWED, text)
             return
         endpoint.account = account
+        account.counters.bytes_received += endpoint.early_bytes
         endpoint.virtual_host = host
         endpoint.machine.open_ok()
         endpoint.link.on_authenticated()  # again: the heartbeat may be due before the handshake would have been

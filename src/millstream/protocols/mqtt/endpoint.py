@@ -67,6 +67,7 @@ class MqttEndpoint(Outgoing):
         self._subscribe_bucket: Bucket | None = None
         self._unanswered: i64 = 0  # QoS 1 publishes whose answer has not been flushed
         self._debt_ns: i64 = 0
+        self._early_bytes: i64 = 0  # received before it was known whose they are
         self._is_closing = False
         self._is_enhanced = False
         self._with_will = True
@@ -79,6 +80,8 @@ class MqttEndpoint(Outgoing):
         session = self.session
         if session is not None:
             session.account.counters.bytes_received += len(data)
+        else:
+            self._early_bytes += len(data)
         pressure = context.broker.pressure
         pressure.source = session
         self.handle(self.machine.receive_data(data, now_ns))
@@ -232,6 +235,7 @@ class MqttEndpoint(Outgoing):
             self._bucket = Bucket(limits.message_rate, limits.message_burst)
         self._subscribe_bucket = make_subscribe_bucket(self._context)
         self.session = session
+        session.account.counters.bytes_received += self._early_bytes
         self.handshake = None
         self.carries_properties = self.machine.version == 5
         self.machine.accept(connack, keep_alive_s, session.expiry_s != 0, now_ns)

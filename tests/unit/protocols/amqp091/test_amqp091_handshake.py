@@ -54,6 +54,14 @@ def plain(name: bytes, password: bytes) -> bytes:
     return b"\x00" + name + b"\x00" + password
 
 
+class CountingPeer(AmqpPeer):
+    count = 0  # bytes it has sent
+
+    def receive(self, data: bytes) -> None:
+        self.count += len(data)
+        super().receive(data)
+
+
 def offered(peer: AmqpPeer) -> list[bytes]:
     start = peer.take()[0]
     assert isinstance(start, ConnectionStart)
@@ -336,3 +344,13 @@ def test_what_a_hasty_client_sends_behind_its_login_is_not_forgotten() -> None:
     )
     answers = [type(answer) for answer in peer.take()]
     assert answers == [ConnectionTune, ConnectionOpenOk, ChannelOpenOk, BasicQosOk]
+
+
+def test_bytes_are_counted_from_the_first_one_on() -> None:
+    world = AmqpWorld()
+    peer = CountingPeer(world)
+    peer.log_in(b"PLAIN", plain(b"guest", b"guest"))
+    assert world.account.counters.bytes_received == 0  # it is not known yet whose they are
+    peer.open()
+    peer.open_channel()
+    assert world.account.counters.bytes_received == peer.count

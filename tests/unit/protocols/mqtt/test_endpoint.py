@@ -340,13 +340,24 @@ def test_a_client_that_publishes_too_fast_is_not_read_for_a_while() -> None:
     assert world.account.counters.rate_pauses == 1
 
 
+def test_bytes_are_counted_from_the_first_one_on() -> None:
+    world = MqttWorld()
+    data = encode_packet(Connect(5, "c"), 5) + encode_packet(PingReq(), 5)
+    peer = world.peer()
+    peer.send_bytes(data[:5])
+    assert world.account.counters.bytes_received == 0  # it is not known yet whose they are
+    peer.send_bytes(data[5:])
+    assert world.account.counters.bytes_received == len(data)
+
+
 def test_bytes_are_counted_both_ways() -> None:
     world = MqttWorld()
     peer = world.client(Connect(5, "c"))
-    before = world.account.counters.bytes_sent
+    counters = world.account.counters
+    received, sent = counters.bytes_received, counters.bytes_sent
     peer.send(PingReq())
-    assert world.account.counters.bytes_received == 2
-    assert world.account.counters.bytes_sent == before + 2
+    assert counters.bytes_received == received + 2
+    assert counters.bytes_sent == sent + 2
 
 
 def test_a_connection_that_was_lost_writes_nothing_more() -> None:
