@@ -3,6 +3,10 @@
 Runs where blocking is allowed (a thread, or a test). A file is reserved to its full size before it is used, so that
 appending changes no metadata and a full disk shows when a file is made, not in the middle of a batch.
 
+Reserved is not written: a sync of a block that is used for the first time has to change the file system's books as well,
+which takes as long again as the sync itself. So where batches are small and each is synced, the blocks behind one are
+written through, with zeros as they are anyway, and the syncs of the next ones find them so.
+
 The next file can be made ready ahead, under a name that no recovery looks at: only the last file of a log may end in the
 middle of a batch, so it gets its own name when the one before it has ended.
 """
@@ -26,6 +30,8 @@ from millstream.storage.log_format import (
 FOLDER: Final = "log"
 SUFFIX: Final = ".log"
 PREPARED: Final = f"{FOLDER}/next.part"
+ZEROS: Final = bytes(256 * 1024)  # that much is written through at once
+SMALL_BATCH: Final = 16 * 1024  # a larger one fills blocks of its own, and would write most of them twice
 
 
 def file_name(number: int) -> str:
@@ -59,6 +65,7 @@ class LogFiles:
         self._file: DiskFile | None = None
         self._offset = 0
         self._end = 0
+        self._used_end = 0  # up to here blocks were written before, or it does not matter
         self._prepared: DiskFile | None = None
         self.sealed: list[tuple[int, int]] = []  # files that will not be written again, last sequence in each
         self._last_sequence = 0
@@ -116,10 +123,19 @@ class LogFiles:
         hit("log.before_write")
         file.write_parts(self._offset, head, batch.records)
         hit("log.after_write")
-        self._offset += len(head) + len(batch.records)
+        end = self._offset + len(head) + len(batch.records)
+        if end > self._used_end:
+            self._write_through(file, end, len(batch.records))
+        self._offset = end
         self._marked_end = synced_end
         self._last_sequence = int(batch.last())
         return file
+
+    def _write_through(self, file: DiskFile, end: int, size: int) -> None:
+        """The blocks behind a batch of that size, the first that ends in blocks never used before."""
+        self._used_end = min(end + len(ZEROS), self._end) if size <= SMALL_BATCH else end
+        if self._used_end > end:
+            file.write_at(end, ZEROS[: self._used_end - end])
 
     def descriptor(self) -> int:
         """Of the file that is written now; -1: it has none."""
@@ -186,6 +202,7 @@ class LogFiles:
         self._file = file
         self._number = number
         self._offset = self._synced_end = self._marked_end = FILE_HEADER_SIZE
+        self._used_end = FILE_HEADER_SIZE if self.with_sync else size
         self._end = size
 
     def _make(self, name: str, number: int, size: int) -> DiskFile:
