@@ -89,6 +89,15 @@ def test_runs_of_several_topics_to_one_reader_keep_their_order() -> None:
     assert publishes(receiver.take()) == sent
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_who_subscribes_between_two_publishes_of_one_read_gets_the_second(qos: int) -> None:
+    world = MqttWorld()
+    peer = world.client(Connect(5, "c"))
+    first, second = Publish(b"a", b"1", qos, packet_id=qos), Publish(b"a", b"2", qos, packet_id=2 * qos)
+    got = peer.send(first, Subscribe(9, [SubscribeEntry(b"a", qos)]), second)
+    assert publishes(got) == [(b"a", b"2", qos)]
+
+
 def rights(*denied: str) -> Authorizer:
     rules: list[object] = [{"allow": "all", "topics": ["#"]}]
     rules += [{"deny": "publish", "topics": [topic]} for topic in denied]
