@@ -71,11 +71,7 @@ class Millstream:
         if store is None and config.storage.durability != "memory":
             self._durable = DurableStore(
                 config.data_dir,
-                config.storage.log_file_size,
-                config.storage.segment_size,
-                config.storage.segment_compression == "zstd",
-                config.storage.durability == "fsync",
-                config.storage.stall_timeout * 1_000_000,
+                config.storage,
                 self._wakeup,
                 self._turn.on_durable,
                 self._on_folded,

@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from millstream.app.checkpoints import Checkpoints
+from millstream.config.storage import Storage
 from millstream.model.errors import Unavailable
 from millstream.model.outbox import Wakeup
 from millstream.runtime.backup_hold import hold_checkpoints
@@ -54,11 +55,7 @@ class DurableStore:
     def __init__(
         self,
         data_dir: Path,
-        file_size: int,
-        segment_size: int,
-        is_packed: bool,
-        with_sync: bool,
-        stall_ns: int,
+        settings: Storage,
         wakeup: Wakeup,
         on_progress: Callable[[], None],
         on_folded: Callable[[int], None],
@@ -66,7 +63,9 @@ class DurableStore:
         self._on_folded = on_folded
         self._log_line = structlog.get_logger("millstream")
         self._data_dir = data_dir
-        self._checkpoints = Checkpoints(data_dir, segment_size, is_packed)
+        with_sync = settings.durability == "fsync"
+        is_packed = settings.segment_compression == "zstd"
+        self._checkpoints = Checkpoints(data_dir, settings.segment_size, is_packed)
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = lock(data_dir)
         check_restored(data_dir)
@@ -86,10 +85,19 @@ class DurableStore:
             self._log_line.warning("storage_cut", range=cut.sentence())
         self._disk.remove(PREPARED)  # of a broker that was killed
         salt = secrets.randbits(32) | 1
-        self._files = LogFiles(self._disk, find_failpoints(), file_size, next_number, 0, with_sync, salt)
+        self._files = LogFiles(
+            self._disk,
+            find_failpoints(),
+            settings.log_file_size,
+            next_number,
+            0,
+            with_sync,
+            salt,
+            settings.log_fill_size,
+        )
         kernel = open_kernel_sync(data_dir) if with_sync else None
         self._thread = LogThread(self._files, self._on_answer, kernel)
-        self.log = Log(self._thread, wakeup, fold.last_sequence + 1, stall_ns)
+        self.log = Log(self._thread, wakeup, fold.last_sequence + 1, settings.stall_timeout * 1_000_000)
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self.queries = fold.stages.queries  # that write staged batches
         state, numbers = fold.state(), fold.numbers()

@@ -36,6 +36,15 @@ class Storage(Section):
         minimum=64 * KIB,
         maximum=4 * GIB,
     )
+    log_fill_size: Size = setting(
+        256 * KIB,
+        "With `fsync`: how much of a file of the log is filled with zeros ahead of small batches, so that their syncs need not "
+        "enter new blocks into the file system's books. 0 for none: right where a file's blocks are never written twice in "
+        "place, as on ZFS and Btrfs.",
+        unit="bytes",
+        minimum=0,
+        maximum=16 * MIB,
+    )
     segment_size: Size = setting(
         64 * MIB,
         "Size of one file with the records of a queue; the oldest goes when nobody needs anything in it.",

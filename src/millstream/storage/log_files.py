@@ -30,7 +30,7 @@ from millstream.storage.log_format import (
 FOLDER: Final = "log"
 SUFFIX: Final = ".log"
 PREPARED: Final = f"{FOLDER}/next.part"
-ZEROS: Final = bytes(256 * 1024)  # that much is written through at once
+FILL_SIZE: Final = 256 * 1024  # that much is written through at once
 SMALL_BATCH: Final = 16 * 1024  # a larger one fills blocks of its own, and would write most of them twice
 
 
@@ -53,6 +53,7 @@ class LogFiles:
         epoch: int,
         with_sync: bool = True,
         salt: int = 0,
+        fill_size: int = FILL_SIZE,
     ) -> None:
         self._disk = disk
         self._failpoints = failpoints
@@ -65,6 +66,7 @@ class LogFiles:
         self._file: DiskFile | None = None
         self._offset = 0
         self._end = 0
+        self._zeros = bytes(fill_size if with_sync else 0)
         self._used_end = 0  # up to here blocks were written before, or it does not matter
         self._prepared: DiskFile | None = None
         self.sealed: list[tuple[int, int]] = []  # files that will not be written again, last sequence in each
@@ -133,9 +135,9 @@ class LogFiles:
 
     def _write_through(self, file: DiskFile, end: int, size: int) -> None:
         """The blocks behind a batch of that size, the first that ends in blocks never used before."""
-        self._used_end = min(end + len(ZEROS), self._end) if size <= SMALL_BATCH else end
+        self._used_end = min(end + len(self._zeros), self._end) if size <= SMALL_BATCH else end
         if self._used_end > end:
-            file.write_at(end, ZEROS[: self._used_end - end])
+            file.write_at(end, self._zeros[: self._used_end - end])
 
     def descriptor(self) -> int:
         """Of the file that is written now; -1: it has none."""
@@ -202,7 +204,7 @@ class LogFiles:
         self._file = file
         self._number = number
         self._offset = self._synced_end = self._marked_end = FILE_HEADER_SIZE
-        self._used_end = FILE_HEADER_SIZE if self.with_sync else size
+        self._used_end = FILE_HEADER_SIZE if self._zeros else size
         self._end = size
 
     def _make(self, name: str, number: int, size: int) -> DiskFile:

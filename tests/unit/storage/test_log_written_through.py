@@ -6,12 +6,12 @@ import pytest
 from log_content import make_batch, read_bodies
 
 from millstream.storage.disk import DiskFault, DiskFile
-from millstream.storage.log_files import FOLDER, SMALL_BATCH, ZEROS, LogFiles, file_name
+from millstream.storage.log_files import FILL_SIZE, FOLDER, SMALL_BATCH, LogFiles, file_name
 from millstream.storage.log_format import FILE_HEADER_SIZE
 from simulation.disk import Mood, SimulatedDisk
 from simulation.failpoints import DeadlyFailpoints
 
-FILE_SIZE = 4 * len(ZEROS)
+FILE_SIZE = 4 * FILL_SIZE
 
 
 class WatchedFile(DiskFile):
@@ -80,10 +80,10 @@ def test_the_blocks_behind_a_small_batch_are_written_through_and_used_by_the_nex
         files.write(make_batch(sequence, b"x" * 5000))
     ends = [end for _, end in disk.data()[1:]]  # without the head of the file
     first, second, third = disk.zeros()
-    assert first == (ends[0], ends[0] + len(ZEROS))
+    assert first == (ends[0], ends[0] + FILL_SIZE)
     for before, after in ((first, second), (second, third)):
         beyond = next(end for end in ends if end > before[1])  # the first batch that did not fit into it
-        assert after == (beyond, beyond + len(ZEROS))
+        assert after == (beyond, beyond + FILL_SIZE)
     assert read_bodies(disk) == [b"x" * 5000] * sequence
 
 
@@ -94,7 +94,7 @@ def test_a_large_batch_writes_nothing_but_itself(disk: WatchedDisk) -> None:
 
 
 def test_nothing_is_written_behind_the_end_of_a_file(disk: WatchedDisk) -> None:
-    size = len(ZEROS) // 2
+    size = FILL_SIZE // 2
     files = make_files(disk, size)
     files.write(make_batch(1, b"a"))
     files.end_file()
@@ -112,6 +112,11 @@ def test_a_file_that_is_just_full_is_left_as_it_is(disk: WatchedDisk) -> None:
 
 def test_without_a_sync_for_each_batch_nothing_is_written_through(disk: WatchedDisk) -> None:
     make_files(disk, with_sync=False).write(make_batch(1, b"a"))
+    assert disk.zeros() == []
+
+
+def test_nothing_is_written_through_where_none_is_wanted(disk: WatchedDisk) -> None:
+    LogFiles(disk, DeadlyFailpoints(), FILE_SIZE, 1, 0, fill_size=0).write(make_batch(1, b"a"))
     assert disk.zeros() == []
 
 
