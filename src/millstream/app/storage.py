@@ -83,18 +83,7 @@ class DurableStore:
             self._log_line.error("storage_damaged", range=damage.sentence())
         for cut in found.cuts:
             self._log_line.warning("storage_cut", range=cut.sentence())
-        self._disk.remove(PREPARED)  # of a broker that was killed
-        salt = secrets.randbits(32) | 1
-        self._files = LogFiles(
-            self._disk,
-            find_failpoints(),
-            settings.log_file_size,
-            next_number,
-            0,
-            with_sync,
-            salt,
-            settings.log_fill_size,
-        )
+        self._files = self._open_files(settings, with_sync, next_number)
         kernel = open_kernel_sync(data_dir) if with_sync else None
         self._thread = LogThread(self._files, self._on_answer, kernel)
         self.log = Log(self._thread, wakeup, fold.last_sequence + 1, settings.stall_timeout * 1_000_000)
@@ -115,6 +104,19 @@ class DurableStore:
         self._fold_fault = ""
         self._is_closing = False
         self._sealing: asyncio.Task[None] | None = None
+
+    def _open_files(self, settings: Storage, with_sync: bool, next_number: int) -> LogFiles:
+        self._disk.remove(PREPARED)  # of a broker that was killed
+        return LogFiles(
+            self._disk,
+            find_failpoints(),
+            settings.log_file_size,
+            next_number,
+            epoch=0,
+            with_sync=with_sync,
+            salt=secrets.randbits(32) | 1,
+            fill_size=settings.log_fill_size,
+        )
 
     def _doubt_sessions(
         self, found: Recovery, state: StoredState, numbers: dict[tuple[str, str], int], with_sync: bool
