@@ -28,7 +28,7 @@ QUIET = "notifications_local_only true"
 PLAIN = "try_private false"
 
 # By default it drops the 21st QoS 2 message whose release it has not seen, and in 3.1.1 it cannot tell the sender.
-UNBOUND = "max_inflight_messages 0"
+WIDE = "max_inflight_messages 1000"
 
 StartBridge = Callable[..., Address]
 
@@ -59,7 +59,7 @@ def start_bridge(tmp_path: Path) -> Iterator[StartBridge]:
             f"user {getpass.getuser()}",  # it would give up root's rights and not read the folder
             "persistence false",
             "allow_anonymous true",
-            UNBOUND,
+            WIDE,
             f"listener {port} 127.0.0.1",
             f"connection edge-{port}",
             f"address {target.host}:{target.port}",
