@@ -1,4 +1,4 @@
-"""The command line: `millstream serve | pub | sub | bench | config | user | acl | queue | exchange | definitions | storage | completion`.
+"""The command line: `millstream serve | status | pub | sub | bench | config | user | acl | queue | exchange | definitions | storage | completion`.
 
 The commands themselves stand in `commands`; they import what they need when they run, so that `--help` and
 `--version` are quick.

@@ -183,7 +183,9 @@ def test_the_import_contract_names_every_pure_package() -> None:
 
 
 def shipped_files() -> Iterator[Path]:
-    yield from (path for path in ROOT.iterdir() if path.is_file() and path.suffix in SHIPPED_SUFFIXES)
+    for path in ROOT.iterdir():
+        if path.is_file() and path.suffix in SHIPPED_SUFFIXES and path.name != ".git":  # of a worktree
+            yield path
     for name in SHIPPED:
         for path in (ROOT / name).rglob("*"):
             generated = {"node_modules", "__pycache__", ".build"} & set(path.parts)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from millstream.app.control_consume import ConsumeOperations
 from millstream.app.control_definitions import make_definition_operations
 from millstream.app.control_desk import Desk
@@ -14,9 +12,11 @@ from millstream.app.control_exchanges import make_exchange_operations
 from millstream.app.control_queues import QueueOperations
 from millstream.app.control_records import RecordOperations
 from millstream.app.control_stages import make_stage_operations
+from millstream.app.control_status import make_status_operations
 from millstream.app.control_streams import Decide, Seal, StreamOperations
 from millstream.app.stage_commits import StageCommits
 from millstream.broker.broker import Broker
+from millstream.broker.conditions import CONTROL_DOWN
 from millstream.protocols.amqp091.policies import Policies
 from millstream.runtime.control import ControlFault, ControlServer, Operation
 
@@ -44,6 +44,7 @@ class Control:
                 **make_operations(self._desk),
                 **stream_operations(self._desk, seal, decide, seal_interval_s),
                 **make_stage_operations(self._desk, commits),
+                **make_status_operations(self._desk),
             },
             line_bytes_max,
         )
@@ -53,9 +54,7 @@ class Control:
         try:
             await self._server.start()
         except ControlFault as fault:
-            structlog.get_logger("millstream").warning(
-                "control_unavailable", reason=str(fault), next=fault.hint
-            )
+            self._desk.broker.health.begin(CONTROL_DOWN, str(fault), f"{fault.hint}; then restart the broker")
 
     async def stop(self) -> None:
         await self._server.stop()

@@ -20,12 +20,15 @@ from millstream.app.rights import Rights
 from millstream.app.stage_commits import StageCommits
 from millstream.app.storage import DurableStore, StorageFault
 from millstream.broker.broker import DEFAULT_ACCOUNT, AccountOptions, Broker
+from millstream.broker.health import Health
+from millstream.broker.health_topics import HealthTopics
 from millstream.broker.line import Ending
 from millstream.broker.system_topics import SystemTopics
 from millstream.build_kind import is_compiled
 from millstream.config.limits import to_limits
 from millstream.config.listeners import Listener, is_anonymous_allowed, listeners_of
 from millstream.config.schema import Config
+from millstream.model.clock import Clock
 from millstream.model.errors import Refused
 from millstream.model.outbox import OutboxPool
 from millstream.protocols.amqp091.context import AmqpContext
@@ -37,6 +40,7 @@ from millstream.runtime.entropy import SystemEntropy
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.gate import Gate, Reception
 from millstream.runtime.listeners import ListenFault, address_of, listen, make_tls_context
+from millstream.runtime.log_health import LogHealth
 from millstream.runtime.log_observer import LogObserver
 from millstream.runtime.logs import configure_logs
 from millstream.runtime.memory import keep_freed_memory
@@ -67,6 +71,9 @@ class Millstream:
         }
         self._wakeup = LoopWakeup()
         self._turn = LoopTurn()
+        clock = Clock()
+        clock.now_ns, clock.wall_s = time.monotonic_ns(), int(time.time())
+        self.health = Health(clock, LogHealth())
         self._durable: DurableStore | None = None
         if store is None and config.storage.durability != "memory":
             self._durable = DurableStore(
@@ -84,6 +91,8 @@ class Millstream:
             accounts,
             None if self._durable is None else self._durable.segments,
             self._wakeup,
+            clock,
+            self.health,
         )
         self._turn.start(self.broker, None if self._durable is None else self._durable.log)
         self.broker.clock.wall_offset_ns = time.time_ns() - time.monotonic_ns()
@@ -102,6 +111,7 @@ class Millstream:
         self._amqp: AmqpContext | None = None
         self._deadlines = Deadlines()
         self._system_topics: SystemTopics | None = None
+        self._health_topics = HealthTopics(self.broker, self.health)
 
     async def __aenter__(self) -> Millstream:
         await self.start()
@@ -135,6 +145,7 @@ class Millstream:
         self._stages.start()
         self._system_topics = SystemTopics(broker, VERSION, broker.limits.sys_interval_s, now_ns)
         self._system_topics.on_tick(now_ns)
+        self._health_topics.on_tick()
         try:
             for listener in listeners_of(self.config):
                 if listener.section == "reader":
@@ -286,6 +297,7 @@ class Millstream:
                 self._deadlines.on_tick(now_ns)
                 if self._system_topics is not None:
                     self._system_topics.on_tick(now_ns)
+                self._health_topics.on_tick()
                 if count % REFRESH_EVERY == 0:
                     self._rights.refresh(self.broker, self._amqp)
                     if self._amqp is not None:

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from millstream.broker.account import Account
 from millstream.broker.doubt import Doubt, Doubts
+from millstream.broker.health import Health
 from millstream.broker.held import Held
 from millstream.broker.line import Ending, Line
 from millstream.broker.pressure import Pressure
@@ -60,11 +61,14 @@ class Broker:
         accounts: dict[str, AccountOptions],
         source: RecordSource | None = None,
         wakeup: Wakeup | None = None,
+        clock: Clock | None = None,
+        health: Health | None = None,
     ) -> None:
         self.limits = limits
         self.store = store
         self.authorizer = authorizer
-        self.clock = Clock()
+        self.clock = clock or Clock()
+        self.health = health or Health(self.clock)
         self.pressure = Pressure(limits.slow_grace_ms)
         self.held = Held(store)
         self.agenda = Agenda(store, source or NoSegments(), self.clock, wakeup)
@@ -245,6 +249,10 @@ class Broker:
         route = account.find_route(message.topic)
         return self.publishing.publish(account, route, message, publisher)
 
+    def publish_state(self, account: Account, message: Message) -> None:
+        """Tell the broker's own state below `$SYS`, which needs no disk."""
+        self.publishing.publish_state(account, account.find_route(message.topic), message)
+
     # ---------------------------------------------------------- subscriptions
 
     def subscribe(self, session: Session, subscription: Subscription) -> bool:
@@ -347,6 +355,7 @@ class Broker:
         self.clock.wall_s = wall_s
         self.pressure.source = None
         self.store.on_tick(now_ns)
+        self.health.on_tick(now_ns)
         self._tell_waiting(now_ns)
         self.pressure.on_tick(now_ns)
         self._doubts.on_tick(now_ns)

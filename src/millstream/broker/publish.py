@@ -92,6 +92,18 @@ class Publishing:
         self._fan_out(route, message, publisher)
         return SUCCESS
 
+    def publish_state(self, account: Account, route: Route, message: Message) -> None:
+        """The broker's own state: kept and told whatever the disk does. A queue that is bound to it gets it when it can."""
+        self._retain(account, message)
+        can_store = not route.is_stored or (
+            account.store.refusal() is SUCCESS and self._find_refusal(route, message) is SUCCESS
+        )
+        for target in route.targets:
+            if can_store or not target.outlet.is_storing():
+                target.outlet.deliver(message, target)
+        if route.shares is not None:
+            self._deliver_shares(route, message)
+
     def work_off(self, count_max: i64) -> bool:
         """Do deferred fan-outs; True while some are left. Called after the confirms were flushed."""
         done: i64 = 0

@@ -31,7 +31,7 @@ class SystemTopics:
                 self._last[name] = value
                 topic = (PREFIX + name).encode()
                 message = Message(topic, value.encode(), 0, True, b"", 0, "")
-                self._broker.publish_internal(self._broker.accounts[DEFAULT_ACCOUNT], message, None)
+                self._broker.publish_state(self._broker.accounts[DEFAULT_ACCOUNT], message)
 
     def values(self, now_ns: i64) -> dict[str, str]:
         broker = self._broker

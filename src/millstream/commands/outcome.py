@@ -11,6 +11,7 @@ class ExitCode(IntEnum):
     USAGE = 2  # wrong arguments or configuration; nothing was opened or changed
     NOT_CONNECTED = 3
     REFUSED = 4
+    DEGRADED = 5  # `status`: the broker runs, and something is wrong
 
 
 class CommandFailed(Exception):

@@ -21,6 +21,7 @@ from millstream.commands import (
     publish,
     queue,
     serve,
+    status,
     storage,
     subscribe,
     users,
@@ -36,7 +37,7 @@ Examples:
   millstream pub plant/hall1/temperature 21.5
   millstream config init > millstream.yaml
 \b
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 no connection, 4 refused by the broker.
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 no connection, 4 refused by the broker, 5 degraded (status).
 """
 
 
@@ -115,6 +116,7 @@ def root(
 
 
 app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
+app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("pub", epilog=publish.EXAMPLES)(publish.publish)
 app.command("sub", epilog=subscribe.EXAMPLES)(subscribe.subscribe)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)

@@ -47,7 +47,7 @@ class RepeatLimit:
     def __call__(self, _logger: object, _method: str, fields: Fields) -> Fields:
         if self._interval_s <= 0:
             return fields
-        event = str(fields.get("event"))
+        event = f"{fields.get('event')} {fields.get('condition', '')}"  # each condition for itself
         now = self._clock()
         window = self._windows.get(event)
         if window is None or now - window[0] >= self._interval_s:

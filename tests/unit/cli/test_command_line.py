@@ -18,6 +18,7 @@ from millstream.version import VERSION
 
 COMMANDS = [
     ["serve"],
+    ["status"],
     ["pub"],
     ["sub"],
     ["bench"],
@@ -155,7 +156,7 @@ def test_an_error_of_ours_is_one_sentence_and_a_traceback_only_on_request(
 
 
 def test_the_exit_codes_are_what_the_help_says() -> None:
-    assert [code.value for code in ExitCode] == [0, 1, 2, 3, 4]
+    assert [code.value for code in ExitCode] == [0, 1, 2, 3, 4, 5]
     assert CommandFailed(ExitCode.REFUSED, "no").code == 4
 
 

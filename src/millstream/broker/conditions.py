@@ -1,0 +1,193 @@
+"""The conditions an operator is told of, with what they mean and what to do: the one source of logs, `$SYS` and documents."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+NOTICE: Final = 1  # worth a line; the broker serves everybody
+DEGRADED: Final = 2  # part of the service is refused or slower until the condition ends
+FAILED: Final = 3  # nothing can be made durable until a restart
+
+SEVERITY_NAMES: Final = {NOTICE: "notice", DEGRADED: "degraded", FAILED: "failed"}
+
+
+@final
+class Condition:
+    """`meaning` and `advice` are sentences for the operator; `counts` says what is counted while it holds."""
+
+    def __init__(self, name: str, severity: int, meaning: str, advice: str, counts: str = "") -> None:
+        self.name = name
+        self.severity = severity
+        self.meaning = meaning
+        self.advice = advice
+        self.counts = counts
+
+
+STORAGE_FULL: Final = Condition(
+    "storage_full",
+    DEGRADED,
+    "The file system of data_dir has no room. What must be stored is refused; everything else is served.",
+    "make room on the file system of data_dir, or raise its quota; service returns by itself",
+    "publishes refused",
+)
+STORAGE_STALLED: Final = Condition(
+    "storage_stalled",
+    DEGRADED,
+    "A write or sync of the log has not returned for storage.stall_timeout. What must be stored is refused.",
+    "look for what keeps the disk busy (iostat -x 1); service returns by itself; storage.stall_timeout sets the limit",
+    "publishes refused",
+)
+STORAGE_BEHIND: Final = Condition(
+    "storage_behind",
+    DEGRADED,
+    "More than 64 MiB wait to be written to the log. What must be stored is refused until they are written.",
+    "the disk is slower than the publishers; limit them (ratelimit.message.rate) or use a faster disk",
+    "publishes refused",
+)
+LOG_NOT_WRITABLE: Final = Condition(
+    "log_not_writable",
+    DEGRADED,
+    "The log cannot be written for another reason than room (read-only, no permission, an I/O error, no descriptor). "
+    "What must be stored is refused; the broker tries again four times a second.",
+    "remove the cause that is named; service returns by itself",
+    "publishes refused",
+)
+STORAGE_FAILED: Final = Condition(
+    "storage_failed",
+    FAILED,
+    "A sync of the log failed or the log's files were removed. Nothing is confirmed any more until a restart.",
+    "repair the disk, then restart the broker; millstream storage verify tells what is there",
+    "publishes refused",
+)
+STORAGE_DAMAGED: Final = Condition(
+    "storage_damaged",
+    DEGRADED,
+    "Part of what is stored cannot be read: its checksum is wrong, or a file is missing. It is left out.",
+    "stop the broker, then: millstream storage verify",
+    "more ranges damaged",
+)
+STORAGE_UNREADABLE: Final = Condition(
+    "storage_unreadable",
+    DEGRADED,
+    "Stored records of queues cannot be read now. Their consumers wait; the broker tries again every second.",
+    "remove the cause that is named; delivery goes on by itself",
+    "reads failed",
+)
+CHECKPOINT_FAILING: Final = Condition(
+    "checkpoint_failing",
+    DEGRADED,
+    "The log cannot be folded into the state. Nothing is lost; the log grows and the next start takes longer.",
+    "remove the cause that is named; the broker tries again by itself",
+    "attempts failed",
+)
+DESCRIPTORS_EXHAUSTED: Final = Condition(
+    "descriptors_exhausted",
+    DEGRADED,
+    "The process has no file descriptor left. New connections wait; those that exist are served.",
+    "raise LimitNOFILE (ulimit -n) above mqtt.max_connections, or lower that key, and restart",
+    "connections not accepted",
+)
+CONNECTIONS_FULL: Final = Condition(
+    "connections_full",
+    DEGRADED,
+    "As many connections as mqtt.max_connections allows. New ones are closed at once.",
+    "raise mqtt.max_connections (and LimitNOFILE with it), or find who connects so often",
+    "connections refused",
+)
+HANDSHAKES_FULL: Final = Condition(
+    "handshakes_full",
+    DEGRADED,
+    "As many connections that have not logged in as mqtt.max_unauthenticated or "
+    "mqtt.max_unauthenticated_per_address allows. More of them are closed at once.",
+    "find who opens connections without logging in; the cause names an address",
+    "connections refused",
+)
+CONNECTION_RATE: Final = Condition(
+    "connection_rate_exceeded",
+    NOTICE,
+    "An address connects faster than ratelimit.connection.rate allows. Its connections are closed at once.",
+    "the cause names an address; raise ratelimit.connection.rate if it may",
+    "connections refused",
+)
+LOGINS_BUSY: Final = Condition(
+    "logins_busy",
+    DEGRADED,
+    "More logins wait for their password to be checked than the broker keeps. Others are told to try again.",
+    "find who logs in so often, or spread the clients' reconnects",
+    "logins refused",
+)
+LOGINS_UNCHECKED: Final = Condition(
+    "logins_unchecked",
+    DEGRADED,
+    "Credentials could not be checked because the check itself failed. Those logins are refused.",
+    "the cause is a fault of the broker: please report it",
+    "logins refused",
+)
+USERS_STALE: Final = Condition(
+    "users_stale",
+    DEGRADED,
+    "The file of auth.password_file cannot be used as it is now. The users read before stay in force.",
+    "correct the file: millstream config check",
+)
+RULES_STALE: Final = Condition(
+    "rules_stale",
+    DEGRADED,
+    "The file of auth.acl_file cannot be used as it is now. The rules read before stay in force.",
+    "correct the file: millstream config check",
+)
+CONFIG_STALE: Final = Condition(
+    "config_stale",
+    NOTICE,
+    "The configuration was refused at the last SIGHUP. The one read before stays in force.",
+    "correct it (millstream config check), then send SIGHUP again",
+)
+CONTROL_DOWN: Final = Condition(
+    "control_down",
+    DEGRADED,
+    "The control socket cannot be opened. Commands such as millstream queue and millstream status do not work.",
+    "remove the cause that is named, then restart the broker",
+)
+READER_DOWN: Final = Condition(
+    "reader_down",
+    DEGRADED,
+    "The reader's process does not run. Streams are not served over HTTP and Flight; the broker starts it again.",
+    "the cause says how it ended; its own log lines stand before",
+    "starts failed",
+)
+MEMORY_HIGH: Final = Condition(
+    "memory_high",
+    DEGRADED,
+    "Memory is above the first watermark. Publishers are slowed and caches given back.",
+    "find the largest queues and sessions (millstream queue list), or raise memory.limit",
+)
+MEMORY_CRITICAL: Final = Condition(
+    "memory_critical",
+    DEGRADED,
+    "Memory is above the second watermark. The largest offenders are dropped or disconnected.",
+    "find the largest queues and sessions (millstream queue list), or raise memory.limit",
+    "offenders dropped",
+)
+
+CONDITIONS: Final = (
+    STORAGE_FULL,
+    STORAGE_STALLED,
+    STORAGE_BEHIND,
+    LOG_NOT_WRITABLE,
+    STORAGE_FAILED,
+    STORAGE_DAMAGED,
+    STORAGE_UNREADABLE,
+    CHECKPOINT_FAILING,
+    DESCRIPTORS_EXHAUSTED,
+    CONNECTIONS_FULL,
+    HANDSHAKES_FULL,
+    CONNECTION_RATE,
+    LOGINS_BUSY,
+    LOGINS_UNCHECKED,
+    USERS_STALE,
+    RULES_STALE,
+    CONFIG_STALE,
+    CONTROL_DOWN,
+    READER_DOWN,
+    MEMORY_HIGH,
+    MEMORY_CRITICAL,
+)
