@@ -1,10 +1,12 @@
-"""Back-pressure: sources wait for an outlet that is full, but never for one that stands still.
+"""Back-pressure: publishers wait for what is full, but never for what stands still.
 
-A session whose connection lags, or whose window is full, is watched. When it becomes full it holds the connections that
-publish to it: they stop reading. As long as it makes progress they wait. Once it has made none for
-`slow_grace_ms` it is called slow: nobody waits for it, and what it cannot take is bounded and dropped by
-policy until it catches up. Because watching begins long before a session is full, one that has stopped reading
-is known by then and costs the others no wait at all.
+A holder (a session whose connection lags, a queue that grows, the memory of the process) is watched. When it becomes
+full it holds the connections that publish to it: they stop reading. As long as it makes progress they wait. Once it has
+made none for `slow_grace_ms` it is told so (`Holder.on_stuck`): a session is slow from then on, nobody waits for it, and
+what it cannot take is bounded and dropped by policy until it catches up. Because watching begins long before a session
+is full, one that has stopped reading is known by then and costs the others no wait at all.
+
+One connection may wait for several holders; it goes on when none of them holds it any more.
 """
 
 from __future__ import annotations
@@ -13,75 +15,135 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from millstream.model.holder import Backpressure, Holder
+
 if TYPE_CHECKING:
     from millstream.broker.line import Line
-    from millstream.broker.session import Session
 
 
 @final
-class Pressure:
+class Pressure(Backpressure):
     def __init__(self, slow_grace_ms: i64) -> None:
         self._grace_ns: i64 = slow_grace_ms * 1_000_000
         self.source: object | None = None  # who publishes at the moment; None: nobody that could wait
-        self.held: Session | None = None  # a full session met since the last `take_held`
-        self._watched: dict[Session, Watch] = {}
+        self._met: dict[Holder, None] = {}  # full holders that the present source has published to
+        self._general: dict[Holder, None] = {}  # those that hold everybody who publishes anything
+        self._watched: dict[Holder, Watch] = {}
+        self._waiting: dict[Line, dict[Holder, None]] = {}  # who waits, and for what
 
-    def take_held(self) -> Session | None:
-        held = self.held
-        self.held = None
-        return held
+    # ----------------------------------------------------------------- sources
 
-    def can_wait_for(self, session: Session) -> bool:
+    def begin(self, source: object | None) -> None:
+        """What is published from now on comes from this source, which can be made to wait."""
+        self.source = source
+        if self._met:  # the last one ended in an error
+            self._met = {}
+
+    def end(self, line: Line, has_published: bool) -> bool:
+        """The source has been dealt with. True: its line must not be read until `Line.resume` is called."""
+        self.source = None
+        if not self._met and not (has_published and self._general):
+            return False
+        met = self._met
+        self._met = {}
+        if has_published:
+            for holder in self._general:
+                met[holder] = None
+        must_wait = False
+        for holder in met:
+            if self._wait(line, holder):
+                must_wait = True
+        return must_wait
+
+    def _wait(self, line: Line, holder: Holder) -> bool:
+        watch = self._watched.get(holder)
+        if watch is None or not holder.holds():
+            return False
+        watch.sources[line] = None
+        held_by = self._waiting.get(line)
+        if held_by is None:
+            held_by = self._waiting[line] = {}
+        held_by[holder] = None
+        return True
+
+    def forget_met(self) -> None:
+        """What was met since has no source that could wait."""
+        if self._met:
+            self._met = {}
+
+    def is_waiting(self, line: Line) -> bool:
+        return line in self._waiting
+
+    def forget_source(self, line: Line) -> None:
+        held_by = self._waiting.pop(line, None)
+        if held_by is None:
+            return
+        for holder in held_by:
+            watch = self._watched.get(holder)
+            if watch is not None:
+                watch.sources.pop(line, None)
+
+    # ----------------------------------------------------------------- holders
+
+    def can_wait_for(self, holder: Holder) -> bool:
         """Whether the present source can be held for it. Nobody can wait for himself: his answers are needed."""
-        return self.source is not None and self.source is not session
+        source = self.source
+        return source is not None and holder.can_hold(source)
 
-    def watch(self, session: Session, now_ns: i64) -> None:
-        if session not in self._watched:
-            self._watched[session] = Watch(session.progress_mark(), now_ns)
+    def hold(self, holder: Holder) -> None:
+        if self.can_wait_for(holder):
+            self._met[holder] = None
 
-    def unwatch(self, session: Session) -> None:
-        watch = self._watched.pop(session, None)
-        if watch is not None:
-            watch.release()
+    def hold_everybody(self, holder: Holder) -> None:
+        """Everybody who publishes anything waits for it, until `release`. It is watched."""
+        self._general[holder] = None
 
-    def is_stuck(self, session: Session, now_ns: i64) -> bool:
-        """Whether a watched session has made no progress for the grace time."""
-        watch = self._watched.get(session)
+    def watch(self, holder: Holder, now_ns: i64) -> None:
+        if holder not in self._watched:
+            self._watched[holder] = Watch(holder.progress_mark(), now_ns)
+
+    def unwatch(self, holder: Holder) -> None:
+        if holder in self._watched:
+            self.release(holder)
+            del self._watched[holder]
+
+    def is_stuck(self, holder: Holder, now_ns: i64) -> bool:
+        watch = self._watched.get(holder)
         if watch is None:
             return False
-        mark = session.progress_mark()
+        mark = holder.progress_mark()
         if mark != watch.mark:
             watch.mark = mark
             watch.since_ns = now_ns
             return False
         return now_ns - watch.since_ns >= self._grace_ns
 
-    def wait(self, session: Session, source: Line) -> bool:
-        """Whether `source` must stop reading; it is resumed when the session has room."""
-        watch = self._watched.get(session)
-        if watch is None or not session.is_full:
-            return False
-        watch.sources[source] = None
-        return True
-
-    def release(self, session: Session) -> None:
-        watch = self._watched.get(session)
-        if watch is not None:
-            watch.release()
-
-    def forget_source(self, source: Line) -> None:
-        for watch in self._watched.values():
-            watch.sources.pop(source, None)
+    def release(self, holder: Holder) -> None:
+        if self._general:
+            self._general.pop(holder, None)
+        watch = self._watched.get(holder)
+        if watch is None or not watch.sources:
+            return
+        lines = watch.sources
+        watch.sources = {}
+        for line in lines:
+            held_by = self._waiting.get(line)
+            if held_by is None:
+                continue
+            held_by.pop(holder, None)
+            if not held_by:
+                del self._waiting[line]
+                line.resume()
 
     def on_tick(self, now_ns: i64) -> None:
         if not self._watched:
             return
-        stuck: list[Session] = []
-        for session in self._watched:
-            if self.is_stuck(session, now_ns) and session.is_full:
-                stuck.append(session)
-        for session in stuck:
-            session.become_slow()
+        stuck: list[Holder] = []
+        for holder in self._watched:
+            if self.is_stuck(holder, now_ns) and holder.holds():
+                stuck.append(holder)
+        for holder in stuck:
+            holder.on_stuck()
 
 
 @final
@@ -90,10 +152,3 @@ class Watch:
         self.sources: dict[Line, None] = {}
         self.mark = mark
         self.since_ns: i64 = now_ns  # of the last progress seen
-
-    def release(self) -> None:
-        sources = self.sources
-        if sources:
-            self.sources = {}
-            for source in sources:
-                source.resume()

@@ -222,7 +222,7 @@ class Session(Outlet):
         self._unwatch()
         self._trim()
 
-    def become_slow(self) -> None:
+    def on_stuck(self) -> None:
         """No progress for too long: stop holding the sources."""
         self.is_slow = True
         self.is_full = False
@@ -230,6 +230,9 @@ class Session(Outlet):
         self._trim()
         if self.account.limits.disconnect_on_full and self.line is not None:
             self.line.end(Ending.TOO_SLOW)
+
+    def holds(self) -> bool:
+        return self.is_full
 
     def progress_mark(self) -> tuple[int, int]:
         left = 0 if self.line is None else int(self.line.left_bytes())
@@ -468,11 +471,10 @@ class Session(Outlet):
         if self.is_slow or (limits.inflight_overflow == "pending" and not is_blocked):
             return
         if self.account.pressure.is_stuck(self, self.account.clock.now_ns):
-            self.become_slow()
+            self.on_stuck()
             return
         self.is_full = True
-        if self.account.pressure.can_wait_for(self):
-            self.account.pressure.held = self
+        self.account.pressure.hold(self)
 
     def _relax(self) -> None:
         """Something was settled or sent: the sources may go on, or need not be watched for any more."""

@@ -9,6 +9,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from millstream.model.burst import Burst
 from millstream.model.errors import Reason
+from millstream.model.holder import Holder
 from millstream.model.message import Message
 
 
@@ -28,7 +29,7 @@ class Run(ABC):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Outlet(ABC):
+class Outlet(Holder):
     @abstractmethod
     def deliver(self, message: Message, target: Target) -> None: ...
 

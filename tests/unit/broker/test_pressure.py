@@ -6,7 +6,9 @@ import pytest
 from fakes import FakeLine, FakeRun, MqttPeer, MqttWorld, World, make_message
 
 from millstream.broker.line import Ending
+from millstream.broker.pressure import Pressure
 from millstream.broker.session import Session
+from millstream.model.holder import Holder
 from millstream.model.limits import Limits
 from millstream.model.outlet import Target
 from millstream.protocols.mqtt.wire.packets import Connect, PubAck, Publish, Subscribe, SubscribeEntry
@@ -29,9 +31,8 @@ def publish(world: World, payload: bytes = b"x", guarantee: int = 1) -> None:
 
 
 def hold(world: World, source: FakeLine) -> bool:
-    """What an endpoint does after each read: wait for the full session it met."""
-    held = world.broker.pressure.take_held()
-    return held is not None and world.broker.pressure.wait(held, source)
+    """What an endpoint does after each read: wait for the full sessions it met."""
+    return world.broker.pressure.end(source, True)
 
 
 def block(line: FakeLine) -> None:
@@ -68,7 +69,7 @@ def test_a_source_waits_for_a_blocked_line_and_at_most_once_still_passes() -> No
     world = World()
     _, line = reader(world)
     block(line)
-    world.broker.pressure.take_held()
+    world.broker.pressure.forget_met()
     source = FakeLine()
     publish(world, b"0", 0)
     assert hold(world, source)
@@ -117,7 +118,7 @@ def test_a_slow_session_that_has_caught_up_is_waited_for_again() -> None:
     session, line = reader(world, window=1)
     for _ in range(4):
         publish(world)
-    world.broker.pressure.take_held()
+    world.broker.pressure.forget_met()
     world.move(0.2)
     assert session.is_slow
     for _ in range(4):
@@ -177,10 +178,9 @@ def test_a_source_that_has_gone_is_not_resumed() -> None:
     stays, goes = FakeLine(), FakeLine()
     for _ in range(3):
         publish(world)
-    held = world.broker.pressure.take_held()
-    assert held is session
-    assert world.broker.pressure.wait(session, stays)
-    assert world.broker.pressure.wait(session, goes)
+    assert hold(world, stays)
+    publish(world)
+    assert hold(world, goes)
     world.broker.forget_line(goes)
     world.drop(session)
     assert (stays.resumed, goes.resumed) == (1, 0)
@@ -220,7 +220,7 @@ def test_under_pending_sources_still_wait_for_a_line_that_is_blocked() -> None:
     world = World(Limits(inflight_overflow="pending"))
     _, line = reader(world)
     block(line)
-    world.broker.pressure.take_held()
+    world.broker.pressure.forget_met()
     source = FakeLine()
     publish(world)
     assert hold(world, source)
@@ -293,3 +293,99 @@ def test_what_nobody_can_wait_for_costs_no_more_than_what_is_over_the_bound() ->
     dropped = world.account.counters.dropped_queue_full
     world.publish(b"t")
     assert world.account.counters.dropped_queue_full == dropped + 1
+
+
+# ------------------------------------------------------------- other holders
+
+
+class Store(Holder):
+    """Anything that can be full."""
+
+    def __init__(self) -> None:
+        self.is_full = True
+        self.progress = 0
+        self.stuck = 0
+
+    def holds(self) -> bool:
+        return self.is_full
+
+    def progress_mark(self) -> tuple[int, int]:
+        return (self.progress, 0)
+
+    def on_stuck(self) -> None:
+        self.stuck += 1
+
+
+def make_watched(pressure: Pressure) -> Store:
+    store = Store()
+    pressure.watch(store, 0)
+    return store
+
+
+def test_a_source_that_met_two_full_holders_goes_on_when_both_have_room() -> None:
+    pressure = Pressure(100)
+    first, second = make_watched(pressure), make_watched(pressure)
+    source = FakeLine()
+    pressure.begin(source)
+    pressure.hold(first)
+    pressure.hold(second)
+    assert pressure.end(source, True)
+    pressure.release(first)
+    assert source.resumed == 0
+    assert pressure.is_waiting(source)
+    pressure.release(second)
+    assert source.resumed == 1
+    assert not pressure.is_waiting(source)
+
+
+def test_a_source_that_left_is_forgotten_by_all_it_waited_for() -> None:
+    pressure = Pressure(100)
+    holders = [make_watched(pressure) for _ in range(3)]
+    source = FakeLine()
+    pressure.begin(source)
+    for holder in holders:
+        pressure.hold(holder)
+    assert pressure.end(source, True)
+    pressure.forget_source(source)
+    for holder in holders:
+        pressure.release(holder)
+    assert source.resumed == 0
+
+
+def test_a_holder_of_everybody_stops_those_who_publish_and_nobody_else() -> None:
+    pressure = Pressure(100)
+    memory = make_watched(pressure)
+    pressure.hold_everybody(memory)
+    reader_line, publisher = FakeLine(), FakeLine()
+    pressure.begin(reader_line)
+    assert not pressure.end(reader_line, False)
+    pressure.begin(publisher)
+    assert pressure.end(publisher, True)
+    pressure.release(memory)
+    assert (reader_line.resumed, publisher.resumed) == (0, 1)
+    pressure.begin(publisher)
+    assert not pressure.end(publisher, True)
+
+
+def test_a_holder_is_told_when_it_stands_still_while_it_is_full() -> None:
+    pressure = Pressure(100)
+    store = make_watched(pressure)
+    pressure.on_tick(90_000_000)
+    store.progress += 1
+    pressure.on_tick(100_000_000)
+    pressure.on_tick(190_000_000)
+    assert store.stuck == 0
+    pressure.on_tick(200_000_000)
+    assert store.stuck == 1
+    store.is_full = False
+    pressure.on_tick(400_000_000)
+    assert store.stuck == 1
+
+
+def test_what_is_met_outside_a_read_holds_nobody() -> None:
+    pressure = Pressure(100)
+    store = make_watched(pressure)
+    pressure.hold(store)
+    source = FakeLine()
+    pressure.begin(source)
+    assert not pressure.end(source, True)

@@ -111,18 +111,19 @@ class AmqpEndpoint(Endpoint):
         else:
             self.early_bytes += len(data)
         pressure = broker.pressure
-        pressure.source = self
+        pressure.begin(self)
         self.handle(self.machine.receive_data(data, now_ns))
-        pressure.source = None
+        published: i64 = 0 if account is None else account.counters.messages_received - before
         if self._has_rate and account is not None:
-            self._slow_down(account, account.counters.messages_received - before, now_ns)
+            self._slow_down(account, published, now_ns)
         if not self.answers.ask() and account is not None:
             self._hold_back()
-        if pressure.held is not None:
-            held = pressure.take_held()
-            if held is not None and pressure.wait(held, self):
-                self._is_held = True
-                self.link.pause_reading()
+        self._wait_for_holders(published != 0)
+
+    def _wait_for_holders(self, has_published: bool) -> None:
+        if self.context.broker.pressure.end(self, has_published):
+            self._is_held = True
+            self.link.pause_reading()
 
     def _slow_down(self, account: Account, published: i64, now_ns: i64) -> None:
         """It has published, made and joined so much: as with other protocols it is not read until its rates allow for it."""
@@ -280,7 +281,9 @@ class AmqpEndpoint(Endpoint):
         if self._stalled and self.context.broker.store.refusal() is Reason.SUCCESS:
             events = self._stalled
             self._stalled = []
+            self.context.broker.pressure.begin(self)
             self.handle(events)
+            self._wait_for_holders(True)
             self.answers.ask()
             if self.subscribed and self._has_rate and self.account is not None:
                 self._slow_down(self.account, 0, self.context.broker.clock.now_ns)

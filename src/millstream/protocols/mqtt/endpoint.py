@@ -82,17 +82,16 @@ class MqttEndpoint(Outgoing):
             session.account.counters.bytes_received += len(data)
         else:
             self._early_bytes += len(data)
+        before: i64 = 0 if session is None else session.account.counters.messages_received
         pressure = context.broker.pressure
-        pressure.source = session
+        pressure.begin(session)
         self.handle(self.machine.receive_data(data, now_ns))
-        pressure.source = None
+        has_published = session is not None and session.account.counters.messages_received != before
         if self._debt_ns:
             self.link.pause_for(self._debt_ns)
             self._debt_ns = 0
-        if pressure.held is not None:
-            held = pressure.take_held()
-            if held is not None and pressure.wait(held, self):
-                self.link.pause_reading()
+        if pressure.end(self, has_published):
+            self.link.pause_reading()
 
     def next_deadline(self) -> i64:
         return self.machine.next_deadline()
@@ -137,7 +136,7 @@ class MqttEndpoint(Outgoing):
             self.is_blocked = True
             if self.session is not None:
                 self.session.on_blocked()
-                self._context.broker.pressure.take_held()  # a flush has no source to hold
+                self._context.broker.pressure.forget_met()  # a flush has no source to hold
 
     # ----------------------------------------------------------------- events
 
