@@ -45,7 +45,7 @@ class ConnectionLost(Exception):
 class AmqpClient:
     """One connection. What comes for a channel waits in the channel's inbox; its close is answered at once."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
         self.port = port
         self.queues: list[str] = []
         self.exchanges: list[str] = []
@@ -57,7 +57,7 @@ class AmqpClient:
         self.frame_max = 131_072
         self.ending: Exception | None = None
         self._unread = b""
-        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S, (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def open(

@@ -79,6 +79,10 @@ class Broker(ABC):
     def environment(self) -> dict[str, str]:
         return dict(os.environ)
 
+    def before_exec(self) -> None:
+        """In the new process, before it becomes the broker."""
+        os.sched_setaffinity(0, {self._core})
+
     def is_ready(self) -> bool:
         with socket.socket() as probe:
             probe.settimeout(1.0)
@@ -103,7 +107,6 @@ class Broker(ABC):
 
     def _start(self) -> None:
         command = self.command()
-        core = self._core
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 command,
@@ -113,7 +116,7 @@ class Broker(ABC):
                 cwd=self.folder,
                 env=self.environment(),
                 start_new_session=True,
-                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+                preexec_fn=self.before_exec,
             )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self.is_ready():

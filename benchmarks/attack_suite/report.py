@@ -1,0 +1,106 @@
+"""The attacks as a table: on the terminal, as JSON beside the other results, and as a page of docs/."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+
+from benchmarks.attack_suite.attack import Attack
+from benchmarks.attack_suite.runner import Observation
+from benchmarks.suite.report import CHECK_HEADER, DOCS, RESULTS, check_cells, markdown_table, print_table
+from benchmarks.suite.results import FAILED, PASSED, REFUSED, Check
+
+PAGE = "attacks.md"
+INTRODUCTION = """\
+# Attacks
+
+Written by `./dev bench attack`; do not edit. Every figure below comes from one run on one machine.
+
+- The broker has its default limits unless a row says otherwise. It runs on one core inside 1 GiB ({confined}); the
+  attackers and the witness share the other core, the witness first.
+- *Alive*: the broker was not killed, did not end and reported no failure of its own.
+- *Others*: p99 of the slowest of four measures of other clients during the attack: a round trip with QoS 0 and with
+  QoS 1 on a live connection, an MQTT newcomer that connects and subscribes, an AMQP newcomer that connects, declares,
+  publishes and gets. In parentheses the same measure while nothing else happened. At most 250 ms.
+- *Memory*: resident before the attack, at its peak, and after it; back within 64 MiB or 20 % in at most 60 s.
+- *Named*: the log names an attacker by address or client identifier, and a counter below `$SYS` tells of it.
+"""
+
+
+def print_observation(console: Console, checks: Sequence[Check], found: Observation) -> None:
+    for check in checks:
+        colour = {PASSED: "green", REFUSED: "yellow"}.get(check.verdict, "red")
+        console.print(f"  [{colour}]{check.verdict:9}[/] {check.claim}: {check.measured}", highlight=False)
+    for fault in found.faults[:2]:
+        console.print(f"            attacker: {fault}", highlight=False, markup=False)
+
+
+def print_summary(console: Console, checks: Sequence[Check]) -> None:
+    print_table(console, "Attacks", CHECK_HEADER, [check_cells(check) for check in checks])
+    count = {word: sum(check.verdict == word for check in checks) for word in (PASSED, FAILED, REFUSED)}
+    console.print(
+        f"{count[PASSED]} hold, {count[FAILED]} do not, {count[REFUSED]} have no figure.", highlight=False
+    )
+
+
+def write_results(
+    machine: dict[str, object],
+    version: str,
+    found: Sequence[Observation],
+    checks: Sequence[Check],
+    attacks: dict[str, Attack],
+    is_whole: bool,
+) -> list[str]:
+    document = {
+        "machine": machine,
+        "version": version,
+        "is_whole": is_whole,
+        "checks": [asdict(check) for check in checks],
+        "attacks": [asdict(item) for item in found],
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / ("attacks.json" if is_whole else "attacks-partial.json")
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    written = [f"benchmarks/results/{path.name}"]
+    if is_whole:
+        (DOCS / PAGE).write_text(make_page(machine, version, found, checks, attacks))
+        written.append(f"docs/{PAGE}")
+    return written
+
+
+def make_page(
+    machine: dict[str, object],
+    version: str,
+    found: Sequence[Observation],
+    checks: Sequence[Check],
+    attacks: dict[str, Attack],
+) -> str:
+    rows = []
+    for item in found:
+        mine = [check for check in checks if check.scenario == item.attack]
+        cells = [mark(check) for check in mine]
+        attack = attacks[item.attack]
+        title = attack.title + (f" ({attack.finding})" if attack.finding else "")
+        rows.append([f"`{item.attack}`", title, *cells])
+    confined = found[0].confined_by if found else ""
+    cores = machine["cores"]
+    return "\n".join(
+        [
+            INTRODUCTION.format(confined=confined),
+            f"{cores} cores, {machine['processor']}, {machine['system']}, Python {machine['python']}; {version}.\n",
+            markdown_table(("Attack", "What attackers do", "Alive", "Others", "Memory", "Named"), rows),
+            "",
+            "## Repeat it\n",
+            (
+                "```\n./dev bench attack                      # all of them\n./dev bench attack --list\n"
+                "./dev bench attack --attack amqp-empty-flood --seconds 20\n```\n"
+            ),
+        ]
+    )
+
+
+def mark(check: Check) -> str:
+    return check.measured if check.verdict == PASSED else f"**{check.verdict}**: {check.measured}"
