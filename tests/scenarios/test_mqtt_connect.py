@@ -308,6 +308,16 @@ def test_a_will_that_could_never_be_published_is_refused(clients: Clients, topic
     client.expect_closed()
 
 
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("topic", [b"a/+/b", b"#", b""])
+def test_before_mqtt_5_a_will_that_could_never_be_published_is_not_answered(
+    clients: Clients, version: int, topic: bytes
+) -> None:
+    client = clients.new(version)  # no return code stands for it [MQTT3-3.2.2-6]
+    client.send_connect(will=Will(topic, b"x"))
+    client.expect_closed()
+
+
 def test_an_unknown_authentication_method_is_refused(clients: Clients) -> None:
     client = clients.new(5)  # [MQTT-4.12.0-1]
     client.send_connect(properties=props(authentication_method=b"GUESS", authentication_data=b"?"))

@@ -48,7 +48,7 @@ def test_the_suback_carries_the_id_of_its_subscribe(clients: Clients, version: i
 @BOTH_VERSIONS
 @pytest.mark.parametrize(
     "filter",
-    [b"", b"a#", b"#/a", b"a/#/b", b"a+", b"+a", b"a/+b/c", b"a/b+", b"##", b"++", b"a/##"],
+    [b"a#", b"#/a", b"a/#/b", b"a+", b"+a", b"a/+b/c", b"a/b+", b"##", b"++", b"a/##"],
 )
 def test_an_invalid_filter_is_refused_alone(clients: Clients, version: int, filter: bytes) -> None:
     client = clients.open(version)  # [MQTT-4.7.1-1, 4.7.1-2, 4.7.3-1]
@@ -57,6 +57,17 @@ def test_an_invalid_filter_is_refused_alone(clients: Clients, version: int, filt
     assert reasons == [FILTER_INVALID if version == 5 else 0x80, 1]
     client.send(Publish(good, b"x"))
     client.take(good, b"x")
+
+
+@BOTH_VERSIONS
+def test_an_empty_filter_beside_valid_ones_ends_the_connection(clients: Clients, version: int) -> None:
+    good = unique_topic()  # [MQTT-4.7.3-1]
+    subscriber = clients.open(version)
+    subscriber.send(Subscribe(1, [SubscribeEntry(good), SubscribeEntry(b"")]))
+    subscriber.expect_disconnect(0x81)
+    unsubscriber = clients.open(version)
+    unsubscriber.send(Unsubscribe(1, [b"", good]))
+    unsubscriber.expect_disconnect(0x81)
 
 
 @BOTH_VERSIONS

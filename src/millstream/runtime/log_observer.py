@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import structlog
 
 from millstream.broker.observer import Observer
+
+# What a client gets wrong again after every reconnect: its operator must be able to find it.
+FAULTS: Final = frozenset(
+    (
+        "malformed packet",
+        "packet too large",
+        "protocol error",
+        "receive maximum exceeded",
+        "topic alias invalid",
+    )
+)
 
 
 class LogObserver(Observer):
@@ -27,7 +40,8 @@ class LogObserver(Observer):
         )
 
     def disconnected(self, client_id: str, address: str, reason: str, text: str) -> None:
-        self._log.debug("client_disconnected", client_id=client_id, address=address, reason=reason, text=text)
+        log = self._log.warning if reason in FAULTS else self._log.debug
+        log("client_disconnected", client_id=client_id, address=address, reason=reason, text=text)
 
     def denied(self, client_id: str, user: str, action: str, topic: bytes) -> None:
         self._log.warning(

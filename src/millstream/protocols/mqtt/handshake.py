@@ -51,7 +51,10 @@ class Handshake:
         packet = self._packet
         fault = self._find_fault()
         if fault is not None:
-            self._refuse(fault.reason, fault.text)
+            if fault.reason == code.TOPIC_NAME_INVALID and packet.version < 5:
+                self._drop(fault.reason, fault.text)  # no return code says it [MQTT3-3.2.2-6]
+            else:
+                self._refuse(fault.reason, fault.text)
             return
         if not packet.client_id:
             self._assigned = self._context.entropy.make_client_id()
@@ -271,15 +274,19 @@ class Handshake:
         else:
             self._refuse(reason, text)
 
+    def _drop(self, reason: int, text: str) -> None:
+        """Close without a CONNACK."""
+        self._report(reason, text)
+        self._endpoint.handle(self._endpoint.machine.end(reason, text, None))
+
+    def _report(self, reason: int, text: str) -> None:
+        name = self._packet.username or ""
+        address = self._endpoint.link.address
+        self._context.observer.refused(self.client_id, name, address, code.get_reason_name(reason), text)
+
     def _refuse(self, reason: int, text: str, shown_text: str = "") -> None:
         packet = self._packet
-        self._context.observer.refused(
-            self.client_id,
-            packet.username or "",
-            self._endpoint.link.address,
-            code.get_reason_name(reason),
-            text,
-        )
+        self._report(reason, text)
         properties: Properties | None = None
         shown = reason
         if packet.version == 5:

@@ -39,7 +39,6 @@ def reasons(packets: list[Packet]) -> list[int]:
 @pytest.mark.parametrize(
     "name",
     [
-        b"",
         b"a/#/b",
         b"a+",
         b"$share/g",
@@ -159,6 +158,24 @@ def test_what_expires_tells_the_time_that_is_left() -> None:
     assert isinstance(packet, Publish)
     assert packet.properties is not None
     assert packet.properties.message_expiry_interval == 7
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize(
+    "packet",
+    [
+        Subscribe(1, [SubscribeEntry(b"good"), SubscribeEntry(b"")]),
+        Unsubscribe(1, [b"", b"good"]),
+    ],
+)
+def test_an_empty_filter_beside_valid_ones_is_a_malformed_packet(version: int, packet: Packet) -> None:
+    world = MqttWorld()
+    got = world.client(Connect(version, "c")).send(packet)
+    assert [found.reason for found in got if isinstance(found, Disconnect)] == [code.MALFORMED_PACKET] * (
+        version == 5
+    )
+    assert len(got) == (version == 5)
+    assert world.account.router.tree.is_empty()
 
 
 def test_unsubscribing_says_for_each_filter_whether_it_was_there() -> None:

@@ -42,6 +42,10 @@ from millstream.protocols.mqtt.wire.violation import Violation
 PUBLISH: Final[i64] = 3
 ACCEPTED: Final[i64] = 0x4002_0000  # PUBACK; the packet id goes into the lower half
 PING: Final = PingReceived()
+ALIAS_UNKNOWN: Final = (
+    "stands for no topic on this connection; for a client that keeps its aliases over a reconnect, set "
+    "mqtt.topic_alias_maximum to 0"
+)
 PADDED: Final = "the remaining length is longer than its value needs"
 
 
@@ -332,7 +336,8 @@ class Inbound:
         if alias == 0:
             raise Violation(PROTOCOL_ERROR, "a publish needs a topic or a topic alias")  # [MQTT-3.3.2-8]
         if alias > self.terms.topic_alias_maximum:
-            raise Violation(TOPIC_ALIAS_INVALID, "the topic alias is above the maximum")  # [MQTT-3.3.2-9]
+            text = f"topic alias {alias} is above mqtt.topic_alias_maximum = {self.terms.topic_alias_maximum}"
+            raise Violation(TOPIC_ALIAS_INVALID, text)  # [MQTT-3.3.2-9]
         if self._aliases is None:
             self._aliases = {}
         if topic:
@@ -340,7 +345,7 @@ class Inbound:
             return topic
         known = self._aliases.get(int(alias))
         if known is None:
-            raise Violation(PROTOCOL_ERROR, "the topic alias stands for no topic")  # [MQTT-3.3.2-12]
+            raise Violation(PROTOCOL_ERROR, f"topic alias {alias} {ALIAS_UNKNOWN}")  # [MQTT-3.3.2-12]
         return known
 
     def _is_plain_answer(self, first: i64) -> bool:

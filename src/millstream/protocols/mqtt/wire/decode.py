@@ -200,7 +200,7 @@ def decode_subscribe(
     entries: list[SubscribeEntry] = []
     while position < end:
         _check_count(len(entries), filters_max)
-        filter, position = decode_string(buffer, position, end)
+        filter, position = _decode_filter(buffer, position, end)
         options, position = decode_byte(buffer, position, end)
         entries.append(_decode_options(filter, options, version))
     return Subscribe(packet_id, entries, properties)
@@ -257,7 +257,7 @@ def decode_unsubscribe(
     filters: list[bytes] = []
     while position < end:
         _check_count(len(filters), filters_max)
-        filter, position = decode_string(buffer, position, end)
+        filter, position = _decode_filter(buffer, position, end)
         filters.append(filter)
     return Unsubscribe(packet_id, filters, properties)
 
@@ -316,6 +316,13 @@ def _decode_reason(buffer: bytes, position: int, end: int, kind: int) -> tuple[i
     if reason not in ALLOWED_REASONS[kind]:
         raise Violation(PROTOCOL_ERROR, f"0x{reason:02x} is no reason code of {kinds.KIND_NAMES[kind]}")
     return reason, position
+
+
+def _decode_filter(buffer: bytes, position: int, end: int) -> tuple[bytes, int]:
+    filter, position = decode_string(buffer, position, end)
+    if not filter:  # [MQTT-4.7.3-1]
+        raise Violation(MALFORMED_PACKET, "a topic filter must have at least one character")
+    return filter, position
 
 
 def _check_count(count: int, filters_max: int) -> None:
