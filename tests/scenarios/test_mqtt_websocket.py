@@ -73,6 +73,12 @@ class WebSocketClient(RawClient):
         except ConnectionResetError:
             pass
 
+    def read_to_end(self) -> bytes:
+        found = b""
+        while data := self._socket.recv(65_536):
+            found += data
+        return found
+
     def send_bare(self, data: bytes) -> None:
         self._socket.sendall(data)
 
@@ -232,6 +238,43 @@ def test_pages_of_other_hosts_may_not_connect(
 ) -> None:
     head = open_socket(shared_broker, sockets).upgrade(Origin=origin)
     assert head.startswith(b"HTTP/1.1 101" if is_allowed else b"HTTP/1.1 403")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8083", 101),
+        ("localhost", 101),
+        ("[::1]:8083", 101),
+        ("evil.example", 421),
+        ("evil.example:8083", 421),
+    ],
+)
+@pytest.mark.parametrize("has_origin", [False, True])
+def test_a_name_that_was_made_to_mean_this_machine_is_refused(
+    shared_broker: BrokerProcess, sockets: Sockets, host: str, status: int, has_origin: bool
+) -> None:
+    head = open_socket(shared_broker, sockets).upgrade(
+        Host=host, Origin=f"http://{host}" if has_origin else None
+    )
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_a_configured_name_may_be_called(start_broker: StartBroker, sockets: Sockets) -> None:
+    broker = start_broker('websocket.allowed_hosts=["plant.example"]')
+    for host, status in (("plant.example", 101), ("localhost", 101), ("evil.example", 421)):
+        assert open_socket(broker, sockets).upgrade(Host=host).startswith(b"HTTP/1.1 %d " % status)
+
+
+@pytest.mark.parametrize("path", ["/other", "/mqtt"])
+def test_bytes_behind_a_refused_upgrade_do_not_cost_the_answer(
+    broker: BrokerProcess, sockets: Sockets, path: str
+) -> None:
+    for tail in (b"\r\n", bytes(2), bytes(100_000)):
+        client = open_socket(broker, sockets)
+        client.send_bare(f"GET {path} HTTP/1.1\r\nHost: evil.example\r\n\r\n".encode() + tail)
+        assert client.read_to_end().startswith(b"HTTP/1.1 4")
+    assert "connection_failed" not in broker.log()
 
 
 def test_the_allow_list_names_origins(start_broker: StartBroker, sockets: Sockets) -> None:

@@ -17,6 +17,7 @@ from millstream.queues.definition import check_name, make_definition
 
 ACCOUNT_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 ORIGIN: Final = re.compile(r"\*|\*\.[^/\s:*]+|[a-z][a-z0-9+.-]*://[^/\s*]+", re.IGNORECASE)
+HOST_NAME: Final = re.compile(r"\*|[^/\s:*\[\]]+|[0-9a-f:.]+", re.IGNORECASE)
 EVERY_ADDRESS: Final = ("", "*", "0.0.0.0", "::")  # noqa: S104  (compared with, not bound to)
 
 Broken = tuple[KeyPath, str]
@@ -66,6 +67,10 @@ def _broken_listeners(config: Config) -> Iterator[Broken]:
         if not ORIGIN.fullmatch(origin):
             text = f"has {origin!r}; write scheme://host[:port], *.host or *"
             yield ("websocket", "allowed_origins"), text
+    for name in config.websocket.allowed_hosts:
+        if not HOST_NAME.fullmatch(name):
+            text = f"has {name!r}; write a host name or address without scheme and port, or *"
+            yield ("websocket", "allowed_hosts"), text
 
 
 def _written(config: Config, *paths: KeyPath) -> KeyPath:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 from urllib.parse import parse_qsl, unquote
 
-HEAD_BYTES_MAX: Final = 16 * 1024
-HEADERS_MAX: Final = 64
+from millstream.runtime.http_head import HeadFault, parse_request_head
+
 QUERY_MAX: Final = 32
 JSON_BYTES_MAX: Final = 1024 * 1024
 CHUNK_LINE_MAX: Final = 64
@@ -26,10 +26,8 @@ CREDENTIAL_MAX: Final = 8 * 1024
 JSON_TYPE: Final = "application/json"
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}\Z")
 _HEX: Final = re.compile(rb"[0-9A-Fa-f]{1,8}\Z")
-_ONCE: Final = ("authorization", "content-length", "transfer-encoding", "host", "content-type", "expect")
 
 
 class HttpFault(Exception):
@@ -335,41 +333,14 @@ def unquote_part(part: str) -> str:
 
 def parse_head(data: bytes) -> Head:
     """`data` is everything up to the empty line, without it. HttpFault: not HTTP as we take it."""
-    lines = data.decode("latin-1").split("\r\n")
-    words = lines[0].split(" ")
-    if len(words) != 3 or _TOKEN.match(words[0]) is None or not words[1].startswith("/"):
-        raise HttpFault(400, "the first line is not one of HTTP")
-    if words[2] != "HTTP/1.1":  # an older client could not tell a body that broke off from a whole one
-        raise HttpFault(505, "only HTTP/1.1 is spoken here")
-    if any(not "!" <= character <= "~" for character in words[1]):
-        raise HttpFault(400, "the path holds characters that must be quoted")
-    headers = parse_headers(lines[1:])
-    path, _, tail = words[1].partition("?")
-    head = Head(words[0], path, parse_query(tail), headers)
-    if "host" not in headers:
-        raise HttpFault(400, "a request needs a Host")
+    try:
+        request = parse_request_head(data)
+    except HeadFault as fault:
+        raise HttpFault(fault.status, fault.text) from None
+    path, _, tail = request.target.partition("?")
+    head = Head(request.method, path, parse_query(tail), request.headers)
     _set_length(head)
     return head
-
-
-def parse_headers(lines: Sequence[str]) -> dict[str, str]:
-    if len(lines) > HEADERS_MAX:
-        raise HttpFault(431, f"a request has at most {HEADERS_MAX} headers")
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        name = name.lower()
-        if not colon or _TOKEN.match(name) is None:
-            raise HttpFault(400, "a header is not one of HTTP")
-        value = value.strip(" \t")
-        if any(character < " " and character != "\t" for character in value):
-            raise HttpFault(400, "a header holds control characters")
-        if name in headers:
-            if name in _ONCE:
-                raise HttpFault(400, f"the header {name} may stand there once")
-            value = f"{headers[name]}, {value}"
-        headers[name] = value
-    return headers
 
 
 def parse_query(text: str) -> dict[str, str]:

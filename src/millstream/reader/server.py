@@ -11,7 +11,6 @@ Invariants
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 import ssl
 import threading
@@ -23,7 +22,6 @@ from typing import Final
 import structlog
 
 from millstream.reader.http import (
-    HEAD_BYTES_MAX,
     JSON_TYPE,
     Answer,
     Body,
@@ -37,6 +35,7 @@ from millstream.reader.http import (
     parse_credentials,
     parse_head,
 )
+from millstream.runtime.http_head import HEAD_BYTES_MAX, HostNames
 
 IDLE_S: Final = 60.0  # between two requests
 IDLE_KEPT_S: Final = 5.0  # an idle connection is not let go for another before this
@@ -322,7 +321,7 @@ class HttpServer:
         self.routes = routes
         self.connections_max = connections_max
         self.tls = tls
-        self._is_loopback = is_loopback
+        self._names = HostNames(is_loopback)
         self._connections: dict[HttpConnection, None] = {}
         self._refusing = 0
         self._lock = threading.Lock()
@@ -347,7 +346,7 @@ class HttpServer:
         machine."""
         if "origin" in head.headers:
             raise HttpFault(403, "pages of a browser are not served")
-        if self._is_loopback and not is_local_name(head.headers.get("host", "")):
+        if not self._names.allows(head.headers.get("host", "")):
             raise HttpFault(421, "this reader is on loopback; name it by its address or as localhost")
 
     def _begin(self, link: socket.socket, address: str) -> None:
@@ -397,14 +396,3 @@ class HttpServer:
     def _leave(self, connection: HttpConnection) -> None:
         with self._lock:
             self._connections.pop(connection, None)
-
-
-def is_local_name(host: str) -> bool:
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    if name.lower() == "localhost":
-        return True
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True

@@ -10,7 +10,8 @@ from typing import Final
 
 from millstream.runtime.gate import Gate, Reception
 from millstream.runtime.tcp import TcpConnection
-from millstream.runtime.websocket import WebSocketConnection, WebSocketOptions
+from millstream.runtime.websocket import WebSocketConnection
+from millstream.runtime.websocket_upgrade import WebSocketOptions
 
 BACKLOG: Final = 4096
 

@@ -1,87 +1,75 @@
-"""MQTT over WebSocket: the opening handshake and framing by the `websockets` library, without its I/O.
+"""MQTT over WebSocket: the handshake is ours, the framing that of the `websockets` library, without its I/O.
 
-Compression stays off: it would let a few bytes from a stranger become megabytes. A frame from somebody not yet
-authenticated may be no larger than a CONNECT.
+Invariants
+- A stranger costs a bounded number of bytes: a head of `HEAD_BYTES_MAX`, then frames no larger than a CONNECT.
+- The frame parser exists only behind a granted upgrade. Whoever is refused gets the answer, and what follows it is
+  read away for a moment, so that the answer is not lost with a reset.
+- Nothing of the library outlives the connection: its parser and its exceptions are cycles, which would wait for the
+  garbage collector.
+- Compression stays off: it would let a few bytes from a stranger become megabytes.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
 
-from websockets.exceptions import InvalidHandshake
+from mypy_extensions import i64
 from websockets.frames import Frame, Opcode
-from websockets.http11 import Request, Response
-from websockets.protocol import State
-from websockets.server import ServerProtocol
-from websockets.typing import Subprotocol
+from websockets.protocol import Protocol, Side, State
 
 from millstream.runtime.gate import Gate
+from millstream.runtime.http_head import HEAD_BYTES_MAX, HEAD_END, HeadFault
 from millstream.runtime.transport import TransportLink
+from millstream.runtime.websocket_upgrade import WebSocketOptions, answer_upgrade, encode_refusal
 
-SUBPROTOCOLS: Final = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
 FRAME_OVERHEAD: Final = 1024
 HTTP_START: Final = b"GET "
 DATA: Final = (Opcode.BINARY, Opcode.CONT)
 NORMAL_CLOSURE: Final = 1000
 UNSUPPORTED_DATA: Final = 1003
+PONG_START: Final = 0x80 | Opcode.PONG
+STRANGER_UNSENT_MAX: Final = (
+    64 * 1024
+)  # answers to pings that somebody who is not authenticated may leave unread
+REFUSED_LINGER_NS: Final[i64] = 1_000_000_000
+REFUSED_BYTES_MAX: Final = 256 * 1024  # read away behind a refusal, at most
 _QUIET: Final = logging.getLogger("millstream.websocket")
 _QUIET.setLevel(logging.CRITICAL)
-
-
-class WebSocketOptions:
-    def __init__(self, path: str, allowed_origins: tuple[str, ...]) -> None:
-        self.path = path
-        self.allowed_origins = allowed_origins
-
-    def allows(self, origin: str | None, host: str | None) -> bool:
-        """Whether a page from `origin` may connect; clients that are no browsers send none."""
-        if origin is None or "*" in self.allowed_origins or origin in self.allowed_origins:
-            return True
-        name = urlsplit(origin).hostname
-        if name is None:
-            return False
-        for allowed in self.allowed_origins:
-            if allowed.startswith("*.") and name.endswith(allowed[1:]):
-                return True
-        return not self.allowed_origins and host is not None and name == urlsplit(f"//{host}").hostname
 
 
 class WebSocketConnection(TransportLink):
     def __init__(self, gate: Gate, options: WebSocketOptions) -> None:
         super().__init__(gate)
         self._options = options
-        self._protocol: ServerProtocol | None = ServerProtocol(
-            subprotocols=SUBPROTOCOLS,
-            max_size=gate.limits.connect_packet_size_max + FRAME_OVERHEAD,
-            logger=_QUIET,
-        )
+        self._head: bytearray | None = bytearray()  # of the upgrade request, until it is whole
+        self._protocol: Protocol | None = None  # behind a granted upgrade
         self._is_ready = False
-        self._is_http = False
+        self._discarded = 0
 
     def data_received(self, data: bytes) -> None:
-        protocol = self._protocol
-        if protocol is None or self.transport is None:
+        if self.transport is None:
             return
         try:
-            if not self._is_http and not self._looks_like_http(data):
-                self.transport.abort()  # not a browser nor a WebSocket client; nothing to wait for
-                return
-            protocol.receive_data(data)
-            for event in protocol.events_received():
-                if isinstance(event, Request):
-                    self._on_request(protocol, event)
-                elif isinstance(event, Frame):
-                    self._on_frame(protocol, event)
-            self._write(protocol)
+            if self._head is not None:
+                data = self._read_head(self._head, data)
+            protocol = self._protocol
+            if protocol is None:
+                self._discard(len(data))
+            elif data:
+                self._read_frames(protocol, data)
         except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
             self.on_fault(fault)
 
-    def _looks_like_http(self, data: bytes) -> bool:
-        self._is_http = len(data) >= len(HTTP_START)
-        return data[: len(HTTP_START)] == HTTP_START[: len(data)]
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        protocol, self._protocol = self._protocol, None
+        self._head = None
+        if protocol is not None:
+            protocol.parser.close()
+            protocol.parser_exc = None
 
     def on_authenticated(self) -> None:
         super().on_authenticated()
@@ -103,27 +91,66 @@ class WebSocketConnection(TransportLink):
                 self._write(protocol)
         super().close()
 
-    def _on_request(self, protocol: ServerProtocol, request: Request) -> None:
-        response = self._find_refusal(protocol, request) or protocol.accept(request)
-        protocol.send_response(response)
-        self._is_ready = response.status_code == HTTPStatus.SWITCHING_PROTOCOLS
+    # ---------------------------------------------------------------- the upgrade
 
-    def _find_refusal(self, protocol: ServerProtocol, request: Request) -> Response | None:
-        path = urlsplit(request.path).path
-        if path != self._options.path:
-            text = f"MQTT is served at {self._options.path}, not at this path.\n"
-            return protocol.reject(HTTPStatus.NOT_FOUND, text)
-        try:
-            origin = request.headers.get("Origin")
-            host = request.headers.get("Host")
-        except (KeyError, InvalidHandshake):
-            return protocol.reject(HTTPStatus.BAD_REQUEST, "Origin and Host may be given once.\n")
-        if not self._options.allows(origin, host):
-            text = "Pages of this origin may not connect; see websocket.allowed_origins.\n"
-            return protocol.reject(HTTPStatus.FORBIDDEN, text)
-        return None
+    def _read_head(self, head: bytearray, data: bytes) -> bytes:
+        """Gather the head and answer it when it is whole; gives what stands behind it."""
+        before = len(head)
+        head += data[: HEAD_BYTES_MAX + len(HEAD_END) - before]
+        transport = self.transport
+        assert transport is not None
+        if head[: len(HTTP_START)] != HTTP_START[: len(head)]:
+            self._head = None
+            transport.abort()  # not a browser nor a WebSocket client; nothing to wait for
+            return b""
+        end = head.find(HEAD_END, max(0, before - len(HEAD_END) + 1))
+        if end < 0:
+            if len(head) >= HEAD_BYTES_MAX + len(HEAD_END):
+                text = f"The head of a request has at most {HEAD_BYTES_MAX} bytes."
+                self._refuse(encode_refusal(HeadFault(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)))
+            return b""
+        is_granted, answer = answer_upgrade(head[:end], self._options)
+        if not is_granted:
+            self._refuse(answer)
+            return b""
+        self._head = None
+        self._protocol = Protocol(
+            Side.SERVER,
+            state=State.OPEN,
+            max_size=self.gate.limits.connect_packet_size_max + FRAME_OVERHEAD,
+            logger=_QUIET,
+        )
+        self._is_ready = True
+        transport.write(answer)
+        return data[end + len(HEAD_END) - before :]
 
-    def _on_frame(self, protocol: ServerProtocol, frame: Frame) -> None:
+    def _refuse(self, answer: bytes) -> None:
+        self._head = None
+        transport = self.transport
+        assert transport is not None
+        transport.write(answer)
+        if not transport.can_write_eof():  # TLS: its own end says that nothing was cut off
+            super().close()
+            return
+        transport.write_eof()
+        self.abort_at(time.monotonic_ns() + REFUSED_LINGER_NS)
+
+    def _discard(self, size: int) -> None:
+        """Behind a refusal: the peer may still be sending."""
+        self._discarded += size
+        if self._discarded > REFUSED_BYTES_MAX and self.transport is not None:
+            self.transport.abort()
+
+    # ------------------------------------------------------------------- frames
+
+    def _read_frames(self, protocol: Protocol, data: bytes) -> None:
+        protocol.receive_data(data)
+        for event in protocol.events_received():
+            if isinstance(event, Frame):
+                self._on_frame(protocol, event)
+        self._write(protocol)
+
+    def _on_frame(self, protocol: Protocol, frame: Frame) -> None:
         endpoint = self.endpoint
         if frame.opcode in DATA:
             if endpoint is not None and self._is_ready:
@@ -131,13 +158,25 @@ class WebSocketConnection(TransportLink):
         elif frame.opcode is Opcode.TEXT:  # [MQTT-6.0.0-1]
             protocol.fail(UNSUPPORTED_DATA, "MQTT needs binary frames")
 
-    def _write(self, protocol: ServerProtocol) -> None:
+    def _write(self, protocol: Protocol) -> None:
         transport = self.transport
         parts = protocol.data_to_send()
-        if transport is None:
+        if transport is None or not parts:
             return
-        data = b"".join(parts)
+        is_done = parts[-1] == b""
+        data = b"".join(self._without_stale_pongs(parts, transport.get_write_buffer_size()))
         if data:
             transport.write(data)
-        if parts and parts[-1] == b"":  # the protocol is done
+        if is_done:
             super().close()
+
+    def _without_stale_pongs(self, parts: list[bytes], unsent: int) -> list[bytes]:
+        """A pong answers the newest ping only, and none is queued for a peer that does not read (RFC 6455, 5.5.3)."""
+        pongs = [index for index, part in enumerate(parts) if part and part[0] == PONG_START]
+        if not pongs:
+            return parts
+        unsent_max = STRANGER_UNSENT_MAX if self._is_stranger else self.gate.limits.unsent_bytes_high
+        kept = -1 if unsent > unsent_max else pongs[-1]
+        return [
+            part for index, part in enumerate(parts) if index == kept or not part or part[0] != PONG_START
+        ]

@@ -7,7 +7,6 @@ import base64
 import pytest
 
 from millstream.reader.http import (
-    HEADERS_MAX,
     Answer,
     Body,
     Credentials,
@@ -19,6 +18,7 @@ from millstream.reader.http import (
     parse_credentials,
     parse_head,
 )
+from millstream.runtime.http_head import HEADERS_MAX
 
 
 class Wire:

@@ -14,7 +14,7 @@ import trustme
 
 from millstream.reader import server as server_module
 from millstream.reader.http import Answer, HttpFault, Request, Route, Send, StreamAnswer
-from millstream.reader.server import HttpServer, is_local_name
+from millstream.reader.server import HttpServer
 
 WAIT_S = 20.0
 BIG = 300_000
@@ -224,10 +224,3 @@ def test_tls_is_spoken_when_it_is_set_up(start: Start) -> None:
         with contextlib.suppress(ConnectionResetError):
             answer = raw.recv(100)
         assert not answer.startswith(b"HTTP")
-
-
-def test_local_names_are_addresses_and_localhost() -> None:
-    for name in ("localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:8090", "[::1]:8090", "10.0.0.7"):
-        assert is_local_name(name)
-    for name in ("", "example.com", "localhost.example.com:80", "127.0.0.1.example.com"):
-        assert not is_local_name(name)

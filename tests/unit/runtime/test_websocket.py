@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import time
+import weakref
+
 import pytest
 from fake_transport import FakeTransport, GateWorld
 from websockets.client import ClientProtocol
@@ -13,7 +17,14 @@ from websockets.uri import parse_uri
 from millstream.model.limits import Limits
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import Connect, PingReq, Publish, Subscribe, SubscribeEntry
-from millstream.runtime.websocket import WebSocketConnection, WebSocketOptions
+from millstream.runtime.http_head import HEAD_BYTES_MAX
+from millstream.runtime.websocket import (
+    REFUSED_BYTES_MAX,
+    REFUSED_LINGER_NS,
+    STRANGER_UNSENT_MAX,
+    WebSocketConnection,
+)
+from millstream.runtime.websocket_upgrade import WebSocketOptions
 
 CONNECT = encode_packet(Connect(4, "c"), 4)
 CONNACK = b"\x20\x02\x00\x00"
@@ -95,7 +106,7 @@ def test_packets_may_be_cut_across_frames_and_fragments() -> None:
 def test_only_the_configured_path_is_served(path: str, status: int) -> None:
     browser = Browser(GateWorld(), path)
     assert browser.status == status
-    assert browser.transport.is_closing_now == (status != 101)
+    assert browser.transport.has_written_eof == (status != 101)
 
 
 @pytest.mark.parametrize(
@@ -188,3 +199,198 @@ def test_nothing_is_sent_behind_a_close_frame_and_others_still_get_theirs() -> N
         assert last.exchange() == wanted
     assert leaving.transport.take() == b""
     assert not [line for line in world.observer.lines if line[0] == "failed"]
+
+
+# ------------------------------------------------------------- strangers and refusals
+
+
+UPGRADE = (
+    b"GET /mqtt HTTP/1.1\r\nHost: 127.0.0.1:8083\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
+)
+LOCAL = WebSocketOptions("/mqtt", is_loopback=True)
+
+
+class Stranger:
+    """Raw bytes into a link on a listener on loopback."""
+
+    def __init__(self, world: GateWorld, options: WebSocketOptions = LOCAL) -> None:
+        self.world = world
+        self.transport = FakeTransport()
+        self.link = WebSocketConnection(world.gate, options)
+        self.link.connection_made(self.transport)
+
+    def send(self, data: bytes, step: int = 0) -> bytes:
+        for at in range(0, len(data), step or len(data)):
+            self.link.data_received(data[at : at + (step or len(data))])
+        self.world.pool.flush()
+        return self.transport.take()
+
+    def has_failed(self) -> bool:
+        return any(line[0] == "failed" for line in self.world.observer.lines)
+
+
+def masked(opcode: int, payload: bytes, *, is_final: bool = True) -> bytes:
+    size = len(payload)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+    return bytes([(0x80 if is_final else 0) | opcode]) + length + bytes(4) + payload
+
+
+def test_the_answer_of_the_rfc_is_given() -> None:
+    answer = Stranger(GateWorld()).send(UPGRADE)
+    assert answer.startswith(b"HTTP/1.1 101 ")
+    assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in answer
+
+
+@pytest.mark.parametrize("step", [1, 7, 0])
+@pytest.mark.parametrize(
+    ("old", "new", "status"),
+    [
+        (b"/mqtt ", b"/other ", 404),
+        (b"127.0.0.1:8083", b"evil.example", 421),
+        (b"Host: 127.0.0.1:8083", b"Host: evil.example\r\nOrigin: http://evil.example", 421),
+        (b"Upgrade: w", b"Origin: http://evil.example\r\nUpgrade: w", 403),
+        (b"Upgrade: websocket", b"Upgrade: h2c", 426),
+        (b"keep-alive, Upgrade", b"keep-alive", 426),
+        (b"13", b"8", 426),
+        (b"dGhlIHNhbXBsZSBub25jZQ==", b"short", 400),
+        (b": mqtt\r", b": chat\r", 400),
+        (b"Host: 127.0.0.1:8083\r\n", b"", 400),
+        (b"HTTP/1.1", b"HTTP/1.0", 505),
+        (b"Upgrade: w", b"Content-Length: 5\r\nUpgrade: w", 400),
+        (b"Upgrade: w", b"Origin: http://[\r\nUpgrade: w", 403),
+        (b"Upgrade: w", b"X: y\r\n" * 100 + b"Upgrade: w", 431),
+        (b"Upgrade: w", b"X: " + bytes(HEAD_BYTES_MAX).replace(b"\0", b"y") + b"\r\nUpgrade: w", 431),
+    ],
+)
+def test_bytes_behind_a_refused_upgrade_do_not_cost_the_answer(
+    old: bytes, new: bytes, status: int, step: int
+) -> None:
+    stranger = Stranger(GateWorld())
+    request = UPGRADE.replace(old, new, 1)
+    answer = stranger.send(request + b"\r\n" + masked(2, CONNECT), step)
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+    assert answer.count(b"Content-Length") == 1
+    assert stranger.transport.has_written_eof
+    assert stranger.send(bytes(1000)) == b""
+    assert not stranger.has_failed()
+    assert stranger.world.gate.connections == 1
+    stranger.link.connection_lost(None)
+    assert stranger.world.gate.connections == 0
+
+
+def test_a_refused_client_that_does_not_leave_is_cut_off() -> None:
+    world = GateWorld()
+    slow, loud = Stranger(world), Stranger(world)
+    for stranger in (slow, loud):
+        stranger.send(UPGRADE.replace(b"/mqtt ", b"/other "))
+    loud.send(bytes(REFUSED_BYTES_MAX + 1), 65_536)
+    assert loud.transport.is_aborted
+    assert not slow.transport.is_aborted
+    world.deadlines.on_tick(time.monotonic_ns())
+    world.deadlines.on_tick(time.monotonic_ns() + REFUSED_LINGER_NS + 1_000_000_000)
+    assert slow.transport.is_aborted
+
+
+@pytest.mark.parametrize("step", [1, 3, 0])
+def test_frames_sent_together_with_the_upgrade_are_read(step: int) -> None:
+    stranger = Stranger(GateWorld())
+    answer = stranger.send(UPGRADE + masked(2, CONNECT) + masked(2, PINGREQ), step)
+    assert answer.startswith(b"HTTP/1.1 101 ")
+    frames = answer.partition(b"\r\n\r\n")[2]
+    assert CONNACK in frames
+    assert PINGRESP in frames
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        masked(8, b"\x03\xe8") + masked(2, CONNECT),
+        masked(1, b"text") + masked(2, CONNECT) + masked(8, b""),
+        masked(8, b"\x03\xe8") * 3,
+        masked(8, b"x"),
+        masked(8, b"\x00\x00"),
+        masked(8, b"\x03\xe8\xff"),
+        b"\x82\x02\xc0\x00",  # not masked
+        b"\xc2\x82" + bytes(6),  # the bit of compression
+        b"\x83\x80" + bytes(4),  # an opcode of no meaning
+        masked(9, b"a", is_final=False),
+        b"\x89\xfe\x00\x80" + bytes(200),  # a ping that is too long
+        masked(0, b"a"),
+        masked(2, b"a", is_final=False) * 2,
+        b"\x82\xff" + b"\xff" * 8,
+        b"\x82\xff" + b"\x7f" + b"\xff" * 11,
+    ],
+)
+@pytest.mark.parametrize("step", [1, 0])
+def test_no_frame_is_a_fault_of_the_broker(tail: bytes, step: int) -> None:
+    stranger = Stranger(GateWorld())
+    stranger.send(UPGRADE)
+    stranger.send(tail + masked(2, CONNECT) + b"more" * 10, step)
+    assert stranger.transport.is_closing()
+    assert not stranger.has_failed()
+    stranger.link.connection_lost(None)
+    stranger.link.data_received(b"late")
+
+
+def test_a_flood_of_pings_leaves_no_answers_queued() -> None:
+    stranger = Stranger(GateWorld())
+    stranger.send(UPGRADE)
+    assert stranger.send(masked(9, b"1") + masked(9, b"2") + masked(9, b"3")) == b"\x8a\x013"
+    stranger.transport.unsent = STRANGER_UNSENT_MAX + 1
+    assert stranger.send(masked(9, b"4") * 1000) == b""
+    stranger.transport.unsent = 0
+    assert stranger.send(masked(9, b"5")) == b"\x8a\x015"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        UPGRADE.replace(b"/mqtt ", b"/other ") + b"xx",
+        UPGRADE.replace(b"13", b"8"),
+        UPGRADE,
+        UPGRADE + masked(2, CONNECT),
+        UPGRADE + masked(1, b"text"),
+        UPGRADE + b"\x82\x02\xc0\x00",
+        UPGRADE[:40],
+    ],
+)
+def test_a_connection_that_is_gone_is_freed_without_the_garbage_collector(data: bytes) -> None:
+    stranger = Stranger(GateWorld())
+    stranger.send(data)
+    stranger.link.connection_lost(None)
+    # the deadlines still know the link for a while: what must be gone is what it held
+    assert stranger.link.endpoint is None
+    gc.collect()
+    gc.disable()
+    try:
+        world = GateWorld()
+        stranger = Stranger(world)
+        stranger.send(data)
+        protocol = stranger.link._protocol
+        watched = None if protocol is None else weakref.ref(protocol)
+        del protocol
+        stranger.link.connection_lost(None)
+        assert watched is None or watched() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("options", "host", "status"),
+    [
+        (LOCAL, b"localhost", 101),
+        (LOCAL, b"localhost:8083", 101),
+        (LOCAL, b"[::1]:8083", 101),
+        (LOCAL, b"plant.example", 421),
+        (WebSocketOptions("/mqtt", (), ("plant.example",), True), b"plant.example:443", 101),
+        (WebSocketOptions("/mqtt", ("https://plant.example",), (), True), b"plant.example", 101),
+        (WebSocketOptions("/mqtt", ("https://plant.example",), (), True), b"evil.example", 421),
+        (WebSocketOptions("/mqtt", ("*",), (), True), b"evil.example", 101),
+        (WebSocketOptions("/mqtt"), b"plant.example", 101),
+        (WebSocketOptions("/mqtt", (), ("plant.example",)), b"evil.example", 421),
+    ],
+)
+def test_a_foreign_name_is_refused_on_loopback(options: WebSocketOptions, host: bytes, status: int) -> None:
+    answer = Stranger(GateWorld(), options).send(UPGRADE.replace(b"127.0.0.1:8083", host))
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
