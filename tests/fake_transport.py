@@ -22,11 +22,19 @@ class FakeTransport(asyncio.Transport):
         self.is_reading_now = True
         self.is_aborted = False
         self.is_closing_now = False
+        self.has_written_eof = False
         self.unsent = 0
         self.limits: tuple[int | None, int | None] = (None, None)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.data += bytes(data)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        assert not self.has_written_eof, "ended twice"
+        self.has_written_eof = True
 
     def get_write_buffer_size(self) -> int:
         return self.unsent
@@ -61,9 +69,13 @@ class FakeAsker(Asker):
     def __init__(self) -> None:
         self.asked: list[Credentials] = []
         self.delays: list[int] = []
+        self.forgotten: list[TransportLink] = []
 
     def ask(self, credentials: Credentials, connection: TransportLink) -> None:
         self.asked.append(credentials)
+
+    def forget(self, connection: TransportLink) -> None:
+        self.forgotten.append(connection)
 
     def later(self, delay_ns: int, connection: TransportLink) -> None:
         self.delays.append(int(delay_ns))

@@ -26,7 +26,7 @@ from millstream.broker.line import Ending
 from millstream.broker.system_topics import SystemTopics
 from millstream.build_kind import is_compiled
 from millstream.config.limits import to_limits
-from millstream.config.listeners import Listener, is_anonymous_allowed, listeners_of
+from millstream.config.listeners import Listener, is_anonymous_allowed, is_loopback, listeners_of
 from millstream.config.schema import Config
 from millstream.model.clock import Clock
 from millstream.model.errors import Refused
@@ -47,7 +47,7 @@ from millstream.runtime.memory import keep_freed_memory
 from millstream.runtime.turn import LoopTurn
 from millstream.runtime.verifier import Verifier
 from millstream.runtime.wakeup import LoopWakeup
-from millstream.runtime.websocket import WebSocketOptions
+from millstream.runtime.websocket_upgrade import WebSocketOptions
 from millstream.storage.memory import MemoryStore
 from millstream.storage.store import Store
 from millstream.version import VERSION
@@ -133,7 +133,10 @@ class Millstream:
         wakeup = self._wakeup
         pool = OutboxPool(wakeup)
         wakeup.start(pool, self._turn.end)
-        self._verifier = Verifier(self._rights.authenticator, loop)
+        auth = self.config.auth
+        self._verifier = Verifier(
+            self._rights.authenticator, loop, auth.max_waiting_logins, auth.max_waiting_logins_per_address
+        )
         self._gate = self._make_gate(pool, self._verifier)
         now_ns = time.monotonic_ns()
         broker.clock.wall_s = int(time.time())
@@ -233,7 +236,12 @@ class Millstream:
         options = None
         if listener.section == "websocket":
             websocket = self.config.websocket
-            options = WebSocketOptions(websocket.path, tuple(websocket.allowed_origins))
+            options = WebSocketOptions(
+                websocket.path,
+                tuple(websocket.allowed_origins),
+                tuple(websocket.allowed_hosts),
+                is_loopback(listener.host),
+            )
         reception: Reception = gate.mqtt
         if listener.section == "amqp":
             assert self._amqp is not None

@@ -42,6 +42,7 @@ from millstream.config.values import (
     Whole,
 )
 from millstream.model.limits import NEVER_EXPIRES, Limits
+from millstream.security.login_queue import WAITING_MAX, WAITING_PER_ADDRESS_MAX
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -172,6 +173,12 @@ class WebSocket(Section):
         "Origins whose web pages may connect, such as `https://plant.example`, `*.plant.example` for every "
         "host below it, or `*` for all. Empty: pages from the host of the broker itself. Clients that send no "
         "Origin (all but browsers) are not concerned.",
+    )
+    allowed_hosts: TextList = setting(
+        (),
+        "Names by which clients may call the broker (the Host header), such as `plant.example` behind a proxy, or `*` "
+        "for every name. Empty: on loopback addresses, `localhost` and the hosts of `websocket.allowed_origins`; "
+        "beyond loopback every name. Other names are refused with 421: a web page could have made them mean this machine.",
     )
     tls: WebSocketTls = Field(default=WebSocketTls(), description="The TLS listener for WebSocket.")
 
@@ -419,6 +426,15 @@ class Auth(Section):
     )
     acl_file: OptionalPath = setting(
         None, "Rules for who may publish and subscribe where. Null: everyone may.", is_input_file=True
+    )
+    max_waiting_logins: Whole = setting(
+        WAITING_MAX,
+        "Logins that may wait for their password to be checked at the same time; more are told to try again (server busy).",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    max_waiting_logins_per_address: Whole = setting(
+        WAITING_PER_ADDRESS_MAX, "The same, from one address.", minimum=1, maximum=1_000_000
     )
     certificates_as_users: Switch = setting(
         default=False, text="Take the common name of a verified client certificate as the user."

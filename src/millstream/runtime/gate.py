@@ -32,6 +32,10 @@ class Asker(ABC):
     def ask(self, credentials: Credentials, connection: TransportLink) -> None: ...
 
     @abstractmethod
+    def forget(self, connection: TransportLink) -> None:
+        """It left while it waited for an answer."""
+
+    @abstractmethod
     def later(self, delay_ns: i64, connection: TransportLink) -> None: ...
 
 

@@ -73,6 +73,8 @@ class TransportLink(Link):
         if self._is_counted:
             self._is_counted = False
             self.gate.on_gone()
+        if self._waits & WAITS_FOR_ANSWER:
+            self.gate.asker.forget(self)
         endpoint = self.endpoint
         if endpoint is not None:
             self.endpoint = None
@@ -154,9 +156,13 @@ class TransportLink(Link):
     def close(self) -> None:
         transport = self.transport
         if transport is not None and self._abort_ns == 0:
-            self._abort_ns = time.monotonic_ns() + LINGER_NS
-            self._arm(self._abort_ns)
+            self.abort_at(time.monotonic_ns() + LINGER_NS)
             transport.close()
+
+    def abort_at(self, due_ns: i64) -> None:
+        """Nothing more is expected of the peer: end the connection then, unless it has ended by itself."""
+        self._abort_ns = due_ns
+        self._arm(due_ns)
 
     def on_due(self, now_ns: i64) -> i64:
         """Do what is due; gives the next deadline, 0 for none."""

@@ -8,7 +8,8 @@ Invariants
 - A user that does not exist costs the same time, and gets the same answer, as a wrong password.
 - Passwords are kept nowhere: the memory of verified ones holds keyed digests, for a minute, and is dropped
   with the table.
-- The throttle comes before that memory; else a guesser could use it as a fast oracle.
+- The throttle comes before that memory; else a guesser could use it as a fast oracle. It is kept per user and address
+  for passwords, and per token for tokens: a whole fleet may share one address.
 """
 
 from __future__ import annotations
@@ -149,9 +150,9 @@ class Authenticator:
         if decision is not None:
             return decision
         assert credentials.password is not None
-        if self._failures_for(credentials).is_blocked(_failure_key(credentials), now_ns):
-            return self._deny(Reason.RATE_EXCEEDED, "too many failed attempts; try again in a minute")
         digest = self._digest(credentials)
+        if self._is_blocked(credentials, digest, now_ns):
+            return self._deny(Reason.RATE_EXCEEDED, "too many failed attempts; try again in a minute")
         verified = self._verified.get(digest)
         if verified is not None:
             if now_ns < verified.deadline_ns and not _has_expired(verified.principal, now_s):
@@ -199,7 +200,7 @@ class Authenticator:
             if principal.kind == KIND_USER or principal.kind == KIND_TOKEN:
                 self._store(self._digest(credentials), _Verified(principal, now_ns + CACHE_TTL_NS))
         elif decision.reason is Reason.BAD_CREDENTIALS:
-            self._failures_for(credentials).add(_failure_key(credentials), now_ns)
+            self._count(credentials, now_ns)
         return decision
 
     def replace_users(self, users: UserTable) -> None:
@@ -262,11 +263,28 @@ class Authenticator:
     def _deny(self, reason: Reason, text: str) -> Decision:
         return Decision(DENIED, None, reason, text, self._generation)
 
-    def _failures_for(self, credentials: Credentials) -> FailureTable:
+    def is_token(self, credentials: Credentials) -> bool:
+        """Whether the secret is checked as a token, which is cheap, and not as a password."""
         password = credentials.password
-        if self._tokens is not None and password is not None and is_token_shaped(password):
-            return self._token_failures
-        return self._failures
+        return self._tokens is not None and password is not None and is_token_shaped(password)
+
+    def is_promising(self, credentials: Credentials, now_ns: int) -> bool:
+        """Whether this login may be checked before others: the user exists, and has not just failed from there."""
+        name = credentials.username
+        if name is None or self._users.find_user(name) is None:
+            return False
+        return self._failures.count(_failure_key(credentials), now_ns) == 0
+
+    def _is_blocked(self, credentials: Credentials, digest: bytes, now_ns: int) -> bool:
+        if self.is_token(credentials):
+            return self._token_failures.is_blocked(_token_key(digest), now_ns)
+        return self._failures.is_blocked(_failure_key(credentials), now_ns)
+
+    def _count(self, credentials: Credentials, now_ns: int) -> None:
+        if self.is_token(credentials):
+            self._token_failures.add(_token_key(self._digest(credentials)), now_ns)
+        else:
+            self._failures.add(_failure_key(credentials), now_ns)
 
     def _digest(self, credentials: Credentials) -> bytes:
         name = credentials.username
@@ -284,6 +302,11 @@ class Authenticator:
 
 def _failure_key(credentials: Credentials) -> tuple[str, str]:
     return credentials.username or "", address_key(credentials.address)
+
+
+def _token_key(digest: bytes) -> tuple[str, str]:
+    """A signature cannot be guessed: what is refused is the token that failed, not others from its address."""
+    return "", digest.hex()
 
 
 def _has_expired(principal: Principal, now_s: int) -> bool:

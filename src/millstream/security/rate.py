@@ -107,14 +107,18 @@ class FailureTable:
         return len(self._failures)
 
     def is_blocked(self, key: tuple[str, str], now_ns: int) -> bool:
+        return self.count(key, now_ns) >= self._limit
+
+    def count(self, key: tuple[str, str], now_ns: int) -> int:
+        """Failures in the window that is open now."""
         entry = self._failures.get(key)
         if entry is None:
-            return False
+            return 0
         window_end_ns, count = entry
         if now_ns >= window_end_ns:
             del self._failures[key]
-            return False
-        return count >= self._limit
+            return 0
+        return count
 
     def add(self, key: tuple[str, str], now_ns: int) -> None:
         entry = self._failures.get(key)

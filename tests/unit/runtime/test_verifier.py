@@ -15,7 +15,8 @@ from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import ConnAck, Connect
 from millstream.runtime.gate import Gate
 from millstream.runtime.transport import TransportLink
-from millstream.runtime.verifier import QUEUE_MAX, Verifier
+from millstream.runtime.verifier import THREADS, Verifier
+from millstream.security.authentication import FAILURES_MAX
 from millstream.security.users import User, UserTable, hash_password
 
 GUARD_S = 30  # a test that hangs ends; nothing is measured
@@ -26,8 +27,10 @@ USERS = UserTable({"user": User("user", HASH)})
 class Asking(TransportLink):
     """A link that tells when an answer or the end of a pause has come."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, name: str = "", order: list[str] | None = None) -> None:
         super().__init__(gate)
+        self.name = name
+        self.order = order
         self.answers = 0
         self.has_answer = asyncio.Event()
         self.has_resumed = asyncio.Event()
@@ -35,6 +38,8 @@ class Asking(TransportLink):
 
     def on_answer(self) -> Endpoint | None:
         self.answers += 1
+        if self.order is not None:
+            self.order.append(self.name)
         self.has_answer.set()
         return super().on_answer()
 
@@ -49,15 +54,24 @@ class Asking(TransportLink):
 class VerifierWorld(GateWorld):
     def __init__(self) -> None:
         super().__init__(users=USERS)
+        self.logins = 0
         self.verifier = Verifier(self.authenticator, asyncio.get_running_loop())
         self.gate = Gate(self.context, self.deadlines, self.verifier, self.limits, self.clock)
 
-    def log_in(self, password: bytes) -> tuple[Asking, FakeTransport]:
+    def use(self, verifier: Verifier) -> None:
+        self.verifier.close()
+        self.verifier = verifier
+        self.gate = Gate(self.context, self.deadlines, self.verifier, self.limits, self.clock)
+
+    def log_in(
+        self, password: bytes, name: str = "user", order: list[str] | None = None
+    ) -> tuple[Asking, FakeTransport]:
         transport = FakeTransport()
-        link = Asking(self.gate)
+        link = Asking(self.gate, name, order)
         link.connection_made(transport)
         assert link.endpoint is not None
-        packet = Connect(5, "c", username="user", password=password)
+        self.logins += 1
+        packet = Connect(5, f"c{self.logins}", username=name, password=password)
         link.endpoint.receive_data(encode_packet(packet, 5), self.now_ns)
         return link, transport
 
@@ -93,12 +107,40 @@ async def test_a_wrong_password_is_refused(world: VerifierWorld) -> None:
     assert world.account.sessions == {}
 
 
-async def test_an_answer_for_a_connection_that_left_is_dropped(world: VerifierWorld) -> None:
+async def test_a_connection_that_left_is_not_checked_and_not_answered(world: VerifierWorld) -> None:
     link, _ = world.log_in(b"right")
     link.connection_lost(None)
-    await asyncio.wait_for(link.has_answer.wait(), GUARD_S)
+    other, transport = world.log_in(b"right")
+    assert await world.answer(other, transport) == code.SUCCESS
+    assert link.answers == 0
     assert link.faults == []
-    assert world.account.sessions == {}
+    assert len(world.account.sessions) == 1
+
+
+async def test_a_user_who_is_locked_out_meanwhile_is_refused_without_work(world: VerifierWorld) -> None:
+    logins = [world.log_in(b"wrong") for _ in range(FAILURES_MAX + 10)]
+    reasons = [await world.answer(link, transport) for link, transport in logins]
+    wrong = reasons.count(code.BAD_USER_NAME_OR_PASSWORD)
+    assert FAILURES_MAX <= wrong < FAILURES_MAX + THREADS
+    assert set(reasons[wrong:]) == {code.CONNECTION_RATE_EXCEEDED}
+
+
+async def test_a_first_login_does_not_wait_for_a_storm_of_wrong_ones(world: VerifierWorld) -> None:
+    storm = [world.log_in(b"wrong", f"guess{number}") for number in range(60)]
+    link, transport = world.log_in(b"right")
+    assert await world.answer(link, transport) == code.SUCCESS
+    answered = sum(other.answers for other, _ in storm)
+    assert answered <= 3 * THREADS
+
+
+async def test_refusals_come_in_the_order_of_the_logins_whoever_exists(world: VerifierWorld) -> None:
+    names = [f"guess{number}" for number in range(8)]
+    names[5] = "user"  # it is checked before the others, and told in its turn
+    order: list[str] = []
+    logins = [world.log_in(b"wrong", name, order) for name in names]
+    for link, transport in logins:
+        assert await world.answer(link, transport) == code.BAD_USER_NAME_OR_PASSWORD
+    assert order == names
 
 
 async def test_users_that_changed_while_a_password_was_verified_are_asked_again(world: VerifierWorld) -> None:
@@ -109,10 +151,10 @@ async def test_users_that_changed_while_a_password_was_verified_are_asked_again(
 
 
 async def test_more_logins_than_may_wait_are_told_to_try_again(world: VerifierWorld) -> None:
-    world.verifier._open = QUEUE_MAX
-    link, transport = world.log_in(b"right")
-    assert await world.answer(link, transport) == code.SERVER_BUSY
-    assert world.verifier._open == QUEUE_MAX
+    world.use(Verifier(world.authenticator, asyncio.get_running_loop(), waiting_max=2))
+    logins = [world.log_in(b"right") for _ in range(3)]
+    reasons = [await world.answer(link, transport) for link, transport in logins]
+    assert reasons == [code.SUCCESS, code.SUCCESS, code.SERVER_BUSY]
 
 
 async def test_a_connection_goes_on_reading_after_its_pause(world: VerifierWorld) -> None:

@@ -253,6 +253,27 @@ def test_without_token_settings_a_token_is_just_a_wrong_password() -> None:
     assert log_in(make_authenticator(), make_credentials(None, make_token())).verdict is Verdict.DENIED
 
 
+@pytest.mark.parametrize("username", [None, "tom"])
+def test_bad_tokens_do_not_lock_out_good_ones_of_the_same_address(username: str | None) -> None:
+    authenticator = make_authenticator(tokens=True)
+    for number in range(3 * FAILURES_MAX):
+        bad = make_credentials(username, make_token(f"n{number}")[:-4] + b"AAAA")
+        assert log_in(authenticator, bad).reason is Reason.BAD_CREDENTIALS
+    assert log_in(authenticator, make_credentials(username, make_token())).verdict is Verdict.ALLOWED
+
+
+def test_a_token_that_fails_again_and_again_is_refused_without_work() -> None:
+    authenticator = make_authenticator(tokens=True)
+    bad = make_credentials(None, make_token(expires_at_s=NOW_S - 1000))
+    for _ in range(FAILURES_MAX):
+        assert log_in(authenticator, bad).reason is Reason.BAD_CREDENTIALS
+    assert authenticator.decide(bad, NOW_S, NOW_NS).reason is Reason.RATE_EXCEEDED
+    elsewhere = make_credentials(None, bad.password, address="10.0.0.2")
+    assert authenticator.decide(elsewhere, NOW_S, NOW_NS).reason is Reason.RATE_EXCEEDED
+    later_ns = NOW_NS + FAILURES_WINDOW_NS
+    assert authenticator.decide(bad, NOW_S, later_ns).verdict is Verdict.ASK
+
+
 def test_bad_tokens_do_not_push_password_failures_out() -> None:
     authenticator = make_authenticator(tokens=True)
     for _ in range(FAILURES_MAX):
