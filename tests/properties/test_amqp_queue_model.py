@@ -16,8 +16,8 @@ from queue_world import FactStore, FakeConsumer, FakeExchanges, QueueWorld, word
 
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
+from millstream.queues.consumer import AMQP_GROUP
 from millstream.queues.group import Group
-from millstream.queues.names import AMQP_GROUP
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
 

@@ -24,13 +24,13 @@ from millstream.model.carried import (
 )
 from millstream.model.errors import Reason
 from millstream.model.message import Message
+from millstream.model.queue_topic import queue_prefix, split_queue_topic
 from millstream.protocols.amqp091.plain import plain_properties
 from millstream.protocols.mqtt.mapping import encode_block
 from millstream.protocols.mqtt.wire.kinds import PUBLISH
 from millstream.protocols.mqtt.wire.primitives import encode_varint
 from millstream.protocols.mqtt.wire.properties import Properties, decode_properties
 from millstream.queues.directions import DELAY, PRODUCER, SEQUENCE
-from millstream.queues.names import queue_prefix, split_queue_topic
 from millstream.queues.queue import Queue
 from millstream.runtime.control import ControlRefusal, Conversation, Fields
 from millstream.storage.queue_facts import decode_record, decode_record_message, record_place

@@ -9,11 +9,12 @@ from mypy_extensions import i64
 from millstream.broker.exchange_access import ExchangeAccess
 from millstream.broker.held import Held
 from millstream.broker.pressure import Pressure
-from millstream.broker.queue_access import QueueAccess, is_queue_topic
+from millstream.broker.queue_access import QueueAccess
 from millstream.model.clock import Clock
 from millstream.model.counters import Counters
 from millstream.model.delivery import QUEUED
 from millstream.model.limits import Limits
+from millstream.model.queue_topic import is_queue_topic
 from millstream.queues.agenda import Agenda
 from millstream.queues.catalog import Catalog
 from millstream.routing.exchanges import Exchanges

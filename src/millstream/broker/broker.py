@@ -19,7 +19,7 @@ from millstream.broker.held import Held
 from millstream.broker.line import Ending, Line
 from millstream.broker.pressure import Pressure
 from millstream.broker.publish import FAN_OUT_SLICE, Publishing
-from millstream.broker.queue_access import Wish, is_queue_topic
+from millstream.broker.queue_access import Wish
 from millstream.broker.queue_consumer import EPHEMERAL_QUEUE, EXPLICIT
 from millstream.broker.schedule import Schedule
 from millstream.broker.session import Session
@@ -29,10 +29,10 @@ from millstream.model.errors import Reason, Refused
 from millstream.model.limits import NEVER_EXPIRES, Limits
 from millstream.model.message import NANOSECONDS, Message
 from millstream.model.outbox import Wakeup
+from millstream.model.queue_topic import is_queue_topic, make_canonical, split_queue_topic
 from millstream.model.topic import split_share
 from millstream.queues.agenda import Agenda, NoSegments
 from millstream.queues.definition import EPHEMERAL, Definition
-from millstream.queues.names import split_queue_topic
 from millstream.routing.subscription import Subscription
 from millstream.security.acl import Authorizer
 from millstream.security.principal import Principal
@@ -442,6 +442,7 @@ class Broker:
         for entry in stored.subscriptions.values():
             share = split_share(entry.name)
             group, filter = (b"", entry.name) if share is None else share
+            filter = make_canonical(filter)  # an earlier release took other spellings of queues
             subscription = Subscription(
                 session,
                 filter,
@@ -473,13 +474,15 @@ class Broker:
         try:
             if entry.terms & EPHEMERAL_QUEUE and place is not None and access.catalog.find(place[0]) is None:
                 access.catalog.declare(place[0], Definition(EPHEMERAL))
-            access.join(session, subscription.name(), subscription.filter, wish)
+            access.join(session, entry.name, subscription.filter, wish)
         except Refused:
             return  # its queue is gone, and none is made: it gets nothing
 
     def _restore_deadlines(self, session: Session, stored: StoredSession, now_ns: i64) -> None:
         if stored.will is not None:
-            will = Will(stored.will.message, stored.will.delay_s, stored.will.lifetime_s)
+            message = stored.will.message
+            message.topic = make_canonical(message.topic)
+            will = Will(message, stored.will.delay_s, stored.will.lifetime_s)
             will.due_ns = stored.will.due_ns or now_ns + will.delay_s * NANOSECONDS
             session.will = will
             self._schedule.add(will.due_ns, session)

@@ -23,10 +23,11 @@ from millstream.broker.exchange_rules import (
     check_not_default,
     refuse_reserved,
 )
-from millstream.broker.queue_access import QueueAccess, is_queue_topic
+from millstream.broker.queue_access import QueueAccess
 from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet
+from millstream.model.queue_topic import is_queue_topic
 from millstream.model.routing_key import key_of_topic, topic_of_key, topic_of_name, topic_of_publish
 from millstream.queues.death import further_keys, is_cycle
 from millstream.queues.directions import read_user_properties
@@ -314,6 +315,13 @@ class ExchangeAccess(ExchangePort):
         route.is_by_headers = True
         return route
 
+    def topic_of(self, exchange: str, key: bytes) -> bytes:
+        """What a publish to an exchange is called in the topic space: rights are asked for this topic, and it goes there. Behind
+        the default exchange a key is the topic of a queue, the name of a queue that is there, or else a topic."""
+        if exchange or is_queue_topic(key) or self._find_queue(key) is not None:
+            return topic_of_publish(exchange.encode(), key)
+        return topic_of_name(key)
+
     def _find_default(self, key: bytes, topic: bytes) -> Route:
         """Into the queue that the key names; else to the topic it stands for."""
         queue = self._find_queue(key)
@@ -355,6 +363,9 @@ class ExchangeAccess(ExchangePort):
         return route
 
     def _find_queue(self, key: bytes) -> Queue | None:
+        """By its bare name; behind `$queue/` and `$dlq/` stand topics."""
+        if is_queue_topic(key):
+            return None
         try:
             return self._queues.catalog.find(key.decode())
         except UnicodeDecodeError:

@@ -18,12 +18,12 @@ from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
 from millstream.model.outlet import Target
+from millstream.model.queue_topic import split_queue_topic
 from millstream.model.topic import has_wildcard
 from millstream.queues.catalog import Catalog
 from millstream.queues.definition import DEAD_LETTER_PREFIX, WORK, Definition, check_name
 from millstream.queues.directions import read_number, read_user_properties
 from millstream.queues.group import Group
-from millstream.queues.names import split_queue_topic
 from millstream.queues.queue import Queue
 from millstream.queues.retention import find_young
 from millstream.routing.router import Route
@@ -38,10 +38,6 @@ OUTCOMES: Final[dict[bytes, Outcome]] = {
 }
 COMMIT: Final = b"$commit"
 GROUPS_MAX: Final = 10_000  # of a queue: a work queue keeps what any of them has not settled
-
-
-def is_queue_topic(topic: bytes) -> bool:
-    return topic.startswith((b"$queue/", b"$dlq/"))
 
 
 @final

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.model.queue_topic import QUEUE_PREFIX
 from millstream.model.topic import find_utf8_fault
 
-QUEUE_PREFIX: Final = b"$queue/"
 TOPIC_EXCHANGE: Final = b"amq.topic"
 EMPTY: Final = b"%"  # the topic of the empty key: a topic has at least one character
 _SWAP: Final = bytes.maketrans(b"./", b"/.")

@@ -66,6 +66,11 @@ def split_share(filter: bytes) -> tuple[bytes, bytes] | None:
     group, slash, rest = filter[len(SHARE_PREFIX) :].partition(b"/")
     if not slash or not rest or b"+" in group or b"#" in group:  # [MQTT-4.8.2-1, MQTT-4.8.2-2]
         return b"", b""
+    if rest.startswith(SHARE_PREFIX):
+        return (
+            b"",
+            b"",
+        )  # a share of a share: its rights would be asked for another filter than it subscribes to
     return group, rest
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
 if TYPE_CHECKING:
     from millstream.queues.pending import Pending
+
+AMQP_GROUP: Final = "amqp"  # the group all AMQP consumers of a work queue share, unless they ask for another
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

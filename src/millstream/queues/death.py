@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from millstream.model.carried import AMQP_091, find_address, has_carried, with_address
 from millstream.model.message import Message
+from millstream.model.queue_topic import split_queue_topic
 from millstream.model.routing_key import TOPIC_EXCHANGE, key_of_topic, topic_of_publish
 from millstream.queues.directions import (
     DELAY,
@@ -23,7 +24,6 @@ from millstream.queues.directions import (
     encode_user_property,
     find_user_properties,
 )
-from millstream.queues.names import split_queue_topic
 from millstream.queues.pending import Pending
 
 DEATHS: Final = b"x-death"

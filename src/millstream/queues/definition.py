@@ -6,6 +6,7 @@ import json
 from typing import Final, final
 
 from millstream.model.errors import Reason, Refused
+from millstream.model.queue_topic import DEAD_LETTER_PREFIX as DEAD_LETTER_PREFIX
 from millstream.model.topic import find_filter_fault
 
 WORK: Final = "work"
@@ -13,7 +14,6 @@ STREAM: Final = "stream"
 EPHEMERAL: Final = "ephemeral"
 KINDS: Final = (WORK, STREAM, EPHEMERAL)
 OVERFLOWS: Final = ("reject", "drop_head", "dead_letter", "reject_dead_letter")
-DEAD_LETTER_PREFIX: Final = "$dlq/"
 NAME_LENGTH_MAX: Final = 255
 BINDINGS_MAX: Final = 1000
 ARGUMENTS_LENGTH_MAX: Final = 65_536  # of their text

@@ -16,13 +16,14 @@ from millstream.model.burst import Burst
 from millstream.model.errors import Reason
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run, Target
+from millstream.model.queue_topic import queue_prefix, split_queue_topic
 from millstream.queues.agenda import Agenda
+from millstream.queues.consumer import AMQP_GROUP
 from millstream.queues.definition import EPHEMERAL, STREAM, Definition
 from millstream.queues.directions import Directions, read_directions
 from millstream.queues.expiry import MILLISECONDS, expire_head, expire_unwanted
 from millstream.queues.footprint import Footprint
 from millstream.queues.group import Group
-from millstream.queues.names import AMQP_GROUP, queue_prefix, split_queue_topic
 from millstream.queues.overflow import bound, bound_now, find_refusal, is_awaited
 from millstream.queues.pending import Pending
 from millstream.queues.queue_counters import QueueCounters

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from millstream.queues.names import queue_prefix
+from millstream.model.queue_topic import queue_prefix
 from millstream.reader.broker_link import BrokerLink
 from millstream.reader.http import Credentials, HttpFault
 

@@ -17,15 +17,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.model.queue_topic import SETTLING, find_spelling_fault, queue_prefix, split_queue_topic
 from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.queues.directions import encode_user_property
-from millstream.queues.names import queue_prefix, split_queue_topic
 from millstream.reader.http import HttpFault
 from millstream.storage.stage_format import StageWriter
 
 TEXTS: Final = ("string", "large_string", "string_view")
 BINARIES: Final = ("binary", "large_binary", "binary_view")
-SETTLING: Final = (b"$ack", b"$nack", b"$reject", b"$commit")
 EVENT_TIME: Final = b"event-time"
 CONTENT_TYPE: Final = b"\x03"
 STRING_MAX: Final = 65_535
@@ -194,6 +193,7 @@ class RowMaker:
                 raise refuse(f"row {row}: topic is null, and no fixed topic is given")
         limits = self._limits
         fault = find_topic_fault(topic, limits.topic_length_max, limits.topic_levels_max)
+        fault = fault or find_spelling_fault(topic)
         if fault is None and split_queue_topic(topic) is not None and topic.endswith(SETTLING):
             fault = "it is the word for an answer to a delivery"
         if fault is not None:

@@ -3,11 +3,12 @@
 Deny wins over allow, allow over the default, and the default is deny as soon as there is a list. A
 subscription needs one allow filter that covers all of it; a deny that covers all of it refuses it; a deny
 that only overlaps it is enforced message by message, by `can_receive`, so that a wide filter can never be a
-way around it.
+way around it. A queue hands out its records one by one to whoever is next, so there a deny of any part refuses all.
 
 Invariants
 - An empty list denies everything; only the absence of a list (None) allows everything.
 - `$SYS` is for those whom a rule allows it; a default of allow does not open it.
+- The topic of a queue has one spelling (see `queue_topic`); any other is denied to everybody, with or without a list.
 - What is remembered is per user, bounded, and dropped with the list; nothing is remembered per client.
 """
 
@@ -16,7 +17,8 @@ from __future__ import annotations
 import difflib
 from typing import Final, final
 
-from millstream.model.topic import covers, matches, overlaps, split_share
+from millstream.model.queue_topic import SETTLING, filter_of_records, find_spelling_fault, is_queue_topic
+from millstream.model.topic import SHARE_PREFIX, covers, matches, overlaps, split_share
 from millstream.security.grants import NO_RULE, Grants
 from millstream.security.principal import ANONYMOUS_NAME, Principal
 from millstream.security.rules import Acl, FilterTemplate, Rule, find_template_fault
@@ -98,6 +100,8 @@ class Authorizer:
 
     def can_publish(self, principal: Principal, client_id: str, topic: bytes) -> bool:
         """Also for wills, at CONNECT and when they are sent."""
+        if find_spelling_fault(topic) is not None:
+            return False
         acl = self._acl
         if acl is None:
             return True
@@ -109,14 +113,14 @@ class Authorizer:
         return acl.default_allow and not _is_system(topic)
 
     def can_subscribe(self, principal: Principal, client_id: str, filter: bytes) -> bool:
+        wanted = _without_share(filter)
+        if find_filter_spelling_fault(wanted) is not None:
+            return False
         acl = self._acl
         if acl is None:
             return True
-        wanted = _without_share(filter)
-        if not wanted:
-            return False
         selection = self._select(principal.account, principal.name)
-        if self._find_cover(selection, principal, client_id, wanted, is_deny=True):
+        if self._find_subscribe_deny(selection, principal, client_id, wanted):
             return False
         if self._find_cover(selection, principal, client_id, wanted, is_deny=False):
             return True
@@ -137,6 +141,8 @@ class Authorizer:
     def has_all(self, principal: Principal, client_id: str, filter: bytes, on_publish: bool) -> bool:
         """Whether everything under `filter` is allowed and nothing of it denied: for what works on its own later
         on, such as a binding, where no single message is asked for any more."""
+        if find_spelling_fault(filter) is not None:
+            return False
         acl = self._acl
         if acl is None:
             return True
@@ -160,15 +166,16 @@ class Authorizer:
         acl = self._acl
         shown = topic.decode("utf-8", "replace")
         who = f"{principal.name!r} as client {client_id!r} in account {principal.account!r}"
+        if action == SUBSCRIBE:
+            topic = _without_share(topic)
+        fault = find_filter_spelling_fault(topic) if action == SUBSCRIBE else find_spelling_fault(topic)
+        if fault is not None:
+            return f"denied: {action} {shown!r} by {who}: {fault}"
         if acl is None:
             return f"allowed: {action} {shown!r} by {who}: there is no access list"
         selection = self._select(principal.account, principal.name)
         if action == SUBSCRIBE:
-            wanted = _without_share(topic)
-            if not wanted:
-                return f"denied: {action} {shown!r} by {who}: not a shared subscription the broker knows"
-            topic = wanted
-            denied = self._find_cover(selection, principal, client_id, topic, is_deny=True)
+            denied = self._find_subscribe_deny(selection, principal, client_id, topic)
             allowed = self._find_cover(selection, principal, client_id, topic, is_deny=False)
         else:
             publish = action == PUBLISH
@@ -187,6 +194,21 @@ class Authorizer:
         if acl.default_allow:
             return f"denied: {action} {shown!r} by {who}: no rule allows it and $SYS needs one"
         return f"denied: {action} {shown!r} by {who}: no rule allows it and the default is deny"
+
+    def _find_subscribe_deny(
+        self, selection: _Selection, principal: Principal, client_id: str, wanted: bytes
+    ) -> int:
+        """The number of a rule that refuses a subscription, or NO_RULE."""
+        if not is_queue_topic(wanted):
+            return self._find_cover(selection, principal, client_id, wanted, is_deny=True)
+        records = filter_of_records(wanted)
+        number = selection.grants.deny_subscribe.find_record_rule(records)
+        if number:
+            return number
+        for filter, number in self._expand(selection, principal, client_id, False, True):
+            if not filter.endswith(SETTLING) and overlaps(filter, records):
+                return number
+        return NO_RULE
 
     def _find_match(
         self,
@@ -270,6 +292,13 @@ def _without_share(filter: bytes) -> bytes:
     """Callers take the share prefix off; one that forgets must not slip past the rules."""
     share = split_share(filter)
     return filter if share is None else share[1]
+
+
+def find_filter_spelling_fault(filter: bytes) -> str | None:
+    """Why a filter, without its share prefix, is none that can be asked for; None if it can."""
+    if not filter or filter.startswith(SHARE_PREFIX):
+        return "not a shared subscription the broker knows"
+    return find_spelling_fault(filter)
 
 
 def parse_acl(document: object) -> Acl:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from millstream.model.queue_topic import SETTLING
 from millstream.model.topic import covers, has_wildcard, matches, overlaps
 from millstream.security.rules import Rule
 
@@ -18,15 +19,18 @@ NO_RULE: Final = 0
 
 @final
 class FilterSet:
-    __slots__ = ("_by_first_level", "_exact", "_leading")
+    __slots__ = ("_by_first_level", "_exact", "_leading", "_special")
 
     def __init__(self) -> None:
         self._exact: dict[bytes, int] = {}
         self._by_first_level: dict[bytes, list[tuple[bytes, int]]] = {}
         self._leading: list[tuple[bytes, int]] = []
+        self._special: list[tuple[bytes, int]] = []  # of the exact ones those about topics that begin with $
 
     def add(self, filter: bytes, number: int) -> None:
         if not has_wildcard(filter):
+            if filter.startswith(b"$") and filter not in self._exact:
+                self._special.append((filter, number))
             self._exact.setdefault(filter, number)
         elif filter.startswith((b"+", b"#")):
             self._leading.append((filter, number))
@@ -71,6 +75,17 @@ class FilterSet:
                 if overlaps(filter, wanted):
                     return True
         return any([overlaps(filter, wanted) for filter, _ in self._leading])
+
+    def find_record_rule(self, wanted: bytes) -> int:
+        """The number of a rule about some of the records that `wanted`, a filter of a queue, matches. Rules about answers to
+        deliveries are about no record."""
+        for filter, number in self._special:
+            if not filter.endswith(SETTLING) and overlaps(filter, wanted):
+                return number
+        for filter, number in self._by_first_level.get(wanted.partition(b"/")[0], ()):
+            if not filter.endswith(SETTLING) and overlaps(filter, wanted):
+                return number
+        return NO_RULE
 
 
 @final

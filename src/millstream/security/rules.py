@@ -3,6 +3,7 @@
 Invariants
 - `%c` and `%u` stand for one literal piece of text. A client id or user name that is empty or contains `+`,
   `#`, `/` or NUL never makes such a filter match, and none can turn a filter into one of the `$` topics.
+- A filter about queues is written as their topics are: there is one spelling. A name put in place of `%c` or `%u` is too.
 - Rules never change once made.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from millstream.model.queue_topic import find_spelling_fault, is_queue_topic
 from millstream.model.topic import SHARE_PREFIX, find_filter_fault
 
 FILTER_LENGTH_MAX: Final = 4096
@@ -18,6 +20,8 @@ FILTER_LEVELS_MAX: Final = 128
 _LITERAL: Final = 0
 _CLIENT: Final = 1
 _USER: Final = 2
+_CLIENT_SAMPLE: Final = "\ue000"  # any name will do
+_USER_SAMPLE: Final = "\ue001"
 
 
 @final
@@ -27,7 +31,7 @@ class FilterTemplate:
     Made only of text in which `find_template_fault` finds nothing.
     """
 
-    __slots__ = ("_kinds", "_pieces", "needs_client", "needs_user", "source")
+    __slots__ = ("_is_quoted", "_kinds", "_pieces", "needs_client", "needs_user", "source")
 
     def __init__(self, source: str) -> None:
         split = _split_template(source)
@@ -35,6 +39,7 @@ class FilterTemplate:
             raise ValueError("a template with a fault")
         self.source = source
         self._kinds, self._pieces = split
+        self._is_quoted = is_queue_topic(source.encode("utf-8", "surrogatepass"))
         self.needs_client = _CLIENT in self._kinds
         self.needs_user = _USER in self._kinds
 
@@ -46,7 +51,13 @@ class FilterTemplate:
             return None
         text = ""
         for kind, piece in zip(self._kinds, self._pieces, strict=True):
-            text += client_id if kind == _CLIENT else user_name if kind == _USER else piece
+            if kind == _LITERAL:
+                text += piece
+                continue
+            name = client_id if kind == _CLIENT else user_name
+            if self._is_quoted and text.count("/") == 1:  # in the level that is the name of a queue
+                name = name.replace("%", "%25")
+            text += name
         if text.startswith("$") and not self.source.startswith("$"):
             return None  # a client called $SYS
         return text.encode("utf-8", "surrogatepass")
@@ -63,7 +74,8 @@ def find_template_fault(source: str) -> str | None:
     if split is None:
         return "a % must be followed by c (client id), u (user name) or % (a percent sign)"
     kinds, pieces = split
-    sample = "".join([piece if kind == _LITERAL else "x" for kind, piece in zip(kinds, pieces, strict=True)])
+    stands = {_LITERAL: "", _CLIENT: _CLIENT_SAMPLE, _USER: _USER_SAMPLE}
+    sample = "".join([stands[kind] or piece for kind, piece in zip(kinds, pieces, strict=True)])
     try:
         filter = sample.encode()
     except UnicodeEncodeError:
@@ -74,6 +86,10 @@ def find_template_fault(source: str) -> str | None:
         first = _split_template(source.split("/", 1)[0])
         if first is not None and (_CLIENT in first[0] or _USER in first[0]):
             return "%c and %u cannot stand in a first level that begins with $"
+    fault = find_spelling_fault(filter)
+    if fault is not None:
+        fault = fault.replace("%", "%%")  # as it is written in a rule
+        return fault.replace(_CLIENT_SAMPLE, "%c").replace(_USER_SAMPLE, "%u")
     return find_filter_fault(filter, FILTER_LENGTH_MAX, FILTER_LEVELS_MAX)
 
 

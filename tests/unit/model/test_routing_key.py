@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.model.queue_topic import quote_name, split_queue_topic
 from millstream.model.routing_key import (
     filter_of_binding,
     key_of_topic,
@@ -12,7 +13,6 @@ from millstream.model.routing_key import (
     topic_of_name,
     topic_of_publish,
 )
-from millstream.queues.names import quote_name, split_queue_topic
 
 
 @pytest.mark.parametrize(

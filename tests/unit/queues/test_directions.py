@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.model.queue_topic import split_queue_topic
 from millstream.queues.directions import (
     DELAY_MS_MAX,
     encode_user_property,
@@ -12,7 +13,6 @@ from millstream.queues.directions import (
     read_number,
     read_user_properties,
 )
-from millstream.queues.names import split_queue_topic
 
 OTHERS = b"\x01\x01\x02\x00\x00\x00\x05\x03\x00\x04text\x08\x00\x01t\x09\x00\x03\x26\x00\x01"
 
@@ -75,7 +75,6 @@ def test_pairs_are_found_in_order_with_their_places() -> None:
         (b"$queue/", ("", b"")),
         (b"$dlq/q", ("$dlq/q", b"")),
         (b"$dlq/q/a", ("$dlq/q", b"a")),
-        (b"$queue/$dlq/q/a", ("$dlq/q", b"a")),
         (b"$queue", None),
         (b"queue/q", None),
         (b"a/$queue/q", None),

@@ -332,3 +332,71 @@ def test_a_faulty_mosquitto_line_is_named(line: str, word: str) -> None:
     with pytest.raises(AclFault, match="line 2") as caught:
         import_mosquitto_acl(f"user anna\n{line}\n")
     assert word in caught.value.text
+
+
+# ------------------------------------------------------------- names of queues
+
+QUEUES: dict[str, object] = {"allow": "all", "topics": ["$queue/#"]}
+SPELLINGS = [b"$queue/secre%74", b"$queue/%73ecret", b"$queue/secret%", b"$queue/$dlq/x", b"$queue/a%2fb"]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_queue_has_one_spelling_and_any_other_is_denied_to_everybody(spelling: bytes, listed: bool) -> None:
+    authorizer = make_authorizer(QUEUES, {"allow": "all", "topics": ["$dlq/#"]})
+    if not listed:
+        authorizer.replace(None)
+    for filter in (spelling, spelling + b"/key", b"$share/g/" + spelling, spelling + b"/$ack"):
+        assert not authorizer.can_subscribe(ANNA, "c", filter)
+        assert "write $" in authorizer.explain("subscribe", ANNA, "c", filter)
+    assert not authorizer.can_publish(ANNA, "c", spelling)
+    assert authorizer.explain("publish", ANNA, "c", spelling).startswith("denied")
+
+
+@pytest.mark.parametrize(
+    ("source", "canonical"),
+    [
+        ("$queue/secre%%74", "$queue/secret"),
+        ("$queue/a%%2fb", "$queue/a%%2Fb"),
+        ("$queue/$dlq/#", "$dlq/#"),
+        ("$queue/$dlq/%u/%c", "$dlq/%u/%c"),
+        ("$queue/%u%%41/#", "$queue/%uA/#"),
+        ("$dlq/50%%", "$dlq/50%%25"),
+    ],
+)
+def test_a_rule_in_another_spelling_is_refused_and_the_right_one_named(source: str, canonical: str) -> None:
+    with pytest.raises(AclFault) as caught:
+        make_authorizer({"deny": "all", "topics": ["ok", source]})
+    assert caught.value.path == "rules[0].topics[1]"
+    assert f"write {canonical}" in caught.value.text
+    make_authorizer({"deny": "all", "topics": [canonical]})
+
+
+def test_a_user_name_with_a_percent_sign_names_its_own_queue_and_no_other() -> None:
+    authorizer = make_authorizer({"allow": "all", "topics": ["$queue/%u/#", "own/%u"]})
+    odd = Principal("a%2Fb", "default", "user")
+    assert authorizer.can_subscribe(odd, "c", b"$queue/a%252Fb")
+    assert not authorizer.can_subscribe(odd, "c", b"$queue/a%2Fb")
+    assert authorizer.can_publish(odd, "c", b"own/a%2Fb")
+
+
+def test_a_deny_of_some_records_of_a_queue_refuses_the_queue() -> None:
+    """A queue hands each record to whoever is next: none of them can be held back from one reader."""
+    authorizer = make_authorizer(
+        QUEUES,
+        {"deny": "subscribe", "topics": ["$queue/orders/eu/#"]},
+        {"deny": "all", "topics": ["$queue/jobs/$reject", "$queue/%c/mine"]},
+    )
+    for filter in (b"$queue/orders", b"$queue/orders/#", b"$queue/orders/+/x", b"$queue/orders/eu"):
+        assert not authorizer.can_subscribe(ANNA, "c", filter)
+        assert "rules[1]" in authorizer.explain("subscribe", ANNA, "c", filter)
+    assert authorizer.can_subscribe(ANNA, "c", b"$queue/orders/us/#")
+    assert authorizer.can_publish(ANNA, "c", b"$queue/orders")
+    assert authorizer.can_subscribe(ANNA, "c", b"$queue/jobs")  # an answer is no record
+    assert not authorizer.can_publish(ANNA, "c", b"$queue/jobs/$reject")
+    assert not authorizer.can_subscribe(ANNA, "jobs", b"$queue/jobs")
+
+
+def test_a_share_of_a_share_is_none() -> None:
+    authorizer = make_authorizer({"allow": "all", "topics": ["x"]})
+    assert not authorizer.can_subscribe(ANNA, "c", b"$share/a/$share/b/x")

@@ -17,9 +17,10 @@ from millstream.broker.queue_access import check_group, find_start, pattern_titl
 from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
+from millstream.model.queue_topic import find_spelling_fault, split_queue_topic
 from millstream.model.topic import find_filter_fault
 from millstream.protocols.amqp091.consuming import AmqpConsumer, Getter
-from millstream.protocols.amqp091.declaring import catch_up, find_queue, make_topic_queue
+from millstream.protocols.amqp091.declaring import catch_up, find_known, find_queue, make_topic_queue
 from millstream.protocols.amqp091.native import Native, NativeCache
 from millstream.protocols.amqp091.publishing import Publisher
 from millstream.protocols.amqp091.queue_arguments import QUORUM, read_priority
@@ -41,9 +42,9 @@ from millstream.protocols.amqp091.wire.methods import (
     TxCommit,
 )
 from millstream.protocols.amqp091.wire.violation import Violation
+from millstream.queues.consumer import AMQP_GROUP
 from millstream.queues.definition import EPHEMERAL, Definition
 from millstream.queues.group import Group
-from millstream.queues.names import AMQP_GROUP, split_queue_topic
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
 
@@ -285,10 +286,14 @@ class Channel:
         place = split_queue_topic(method.queue)
         if place is not None:
             name, filter = place
+            spelling = find_spelling_fault(method.queue)
+            if spelling is not None:
+                shown = method.queue.decode(errors="replace")
+                raise Refused(Reason.NOT_AUTHORIZED, f"'{shown}' is not the name of a queue: {spelling}")
             fault = find_filter_fault(filter, FILTER_SIZE_MAX, LEVELS_MAX) if filter else None
             if fault is not None:
                 raise Refused(Reason.PRECONDITION_FAILED, fault)
-            return find_queue(self.endpoint, name.encode()), b"" if filter == b"#" else filter
+            return find_known(self.endpoint, name), b"" if filter == b"#" else filter
         name_bytes = method.queue or self.last_queue
         known = self.account.queues.catalog.find(name_bytes.decode(errors="replace"))
         if known is None and (b"*" in name_bytes or b"#" in name_bytes):

@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Final
 from millstream.broker.account import Account
 from millstream.broker.exchange_rules import RESERVED, check_not_default
 from millstream.model.errors import Reason, Refused
+from millstream.model.queue_topic import (
+    DEAD_LETTER_PREFIX,
+    find_spelling_fault,
+    queue_prefix,
+    split_queue_topic,
+)
 from millstream.model.routing_key import TOPIC_EXCHANGE, key_of_topic
 from millstream.protocols.amqp091 import rights
 from millstream.protocols.amqp091.plain import plain_arguments
@@ -40,8 +46,7 @@ from millstream.protocols.amqp091.wire.methods import (
     QueueUnbind,
 )
 from millstream.protocols.amqp091.wire.violation import Violation
-from millstream.queues.definition import EPHEMERAL, Definition
-from millstream.queues.names import split_queue_topic
+from millstream.queues.definition import EPHEMERAL, Definition, check_name
 from millstream.queues.overflow import bound_now, is_awaited
 from millstream.queues.queue import Queue
 from millstream.routing.exchange import DIRECT, KINDS, TOPIC
@@ -61,7 +66,11 @@ OWNED_MIN: Final = 16  # exclusive queues of a connection before it is looked wh
 def find_queue(endpoint: AmqpEndpoint, name: bytes) -> Queue:
     """The queue of that name, for somebody who may use it."""
     _check_named(name)
-    text = read_name(name)
+    return find_known(endpoint, read_name(name))
+
+
+def find_known(endpoint: AmqpEndpoint, text: str) -> Queue:
+    """The same by the name that the queue itself has."""
     rights.check_queue(endpoint, text)  # whether there is one is nobody's business who may not use it
     queue = _account_of(endpoint).queues.catalog.find(text)
     if queue is None:
@@ -101,6 +110,7 @@ def declare_queue(endpoint: AmqpEndpoint, method: QueueDeclare) -> tuple[bytes, 
         name = GENERATED + endpoint.context.entropy.make_name()
     elif name.startswith(RESERVED):
         raise Refused(Reason.NOT_AUTHORIZED, f"queue name '{name}' contains reserved prefix '{RESERVED}*'")
+    check_name(name)
     rights.check_queue(endpoint, name)
     queue = _account_of(endpoint).queues.catalog.find(name)
     if queue is None:
@@ -299,11 +309,26 @@ def has_durable_exchange(endpoint: AmqpEndpoint, name: bytes) -> bool:
 
 
 def read_name(name: bytes) -> str:
-    """The name of a queue as a client wrote it; `$queue/<name>` is the same queue. Line ends are left out as RabbitMQ
-    does, so that one name has one spelling."""
-    text = name.decode(errors="replace").replace("\r", "").replace("\n", "")
+    """The name of a queue as a client wrote it; `$queue/<name>`, the topic of the queue, is the same queue. Line ends are left
+    out as RabbitMQ does, so that one name has one spelling."""
+    text = _read_text(name)
     place = split_queue_topic(text.encode())
-    return place[0] if place is not None and not place[1] else text
+    if place is None:
+        return text
+    fault = find_spelling_fault(text.encode())
+    if fault is None and place[1]:
+        fault = "it has a routing key behind it; in the name itself / is written %2F"
+    if fault is not None:
+        raise Refused(Reason.NOT_AUTHORIZED, f"'{text}' is not the name of a queue: {fault}")
+    return place[0]
+
+
+def _read_text(name: bytes) -> str:
+    try:
+        return name.decode().replace("\r", "").replace("\n", "")
+    except UnicodeDecodeError:
+        shown = name.decode(errors="replace")
+        raise Refused(Reason.PRECONDITION_FAILED, f"the name '{shown}' is not UTF-8") from None
 
 
 def _check_named(name: bytes) -> None:
@@ -313,7 +338,7 @@ def _check_named(name: bytes) -> None:
 
 
 def _read_exchange(name: bytes) -> str:
-    text = name.decode(errors="replace").replace("\r", "").replace("\n", "")
+    text = _read_text(name)
     check_not_default(text)
     return text
 
@@ -343,4 +368,6 @@ def _lock(place: str) -> Refused:
 
 def _count(queue: Queue) -> tuple[bytes, int, int]:
     catch_up(queue)
-    return queue.name.encode(), int(queue.ready()), int(queue.consumer_count())
+    is_letters = queue.name.startswith(DEAD_LETTER_PREFIX)  # they are called by their topic
+    name = queue_prefix(queue.name) if is_letters else queue.name.encode()
+    return name, int(queue.ready()), int(queue.consumer_count())

@@ -29,6 +29,7 @@ from millstream.model.carried import (
     has_carried,
 )
 from millstream.model.message import Encoding, Message
+from millstream.model.queue_topic import split_queue_topic
 from millstream.model.routing_key import TOPIC_EXCHANGE, key_of_topic
 from millstream.model.topic import find_utf8_fault
 from millstream.protocols.amqp091.canonical import (
@@ -57,7 +58,6 @@ from millstream.protocols.amqp091.wire.properties import (
     without_headers,
 )
 from millstream.queues.directions import PRIORITY, read_number, read_user_properties
-from millstream.queues.names import split_queue_topic
 
 SHORT_MAX: Final = 255
 PRIORITY_MAX: Final = 255

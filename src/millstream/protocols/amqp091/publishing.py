@@ -14,7 +14,6 @@ from mypy_extensions import i64
 from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
 from millstream.model.outlet import Target
-from millstream.model.routing_key import topic_of_name, topic_of_publish
 from millstream.protocols.amqp091.canonical import DELIVERY_MODE, flags_of
 from millstream.protocols.amqp091.machine.events import PublishReceived
 from millstream.protocols.amqp091.mapping import (
@@ -30,7 +29,6 @@ from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import BasicNack, BasicPublish, BasicReturn
 from millstream.protocols.amqp091.wire.properties import decode_properties, delivery_mode_of
 from millstream.protocols.amqp091.wire.violation import Violation
-from millstream.queues.names import split_queue_topic
 from millstream.routing.router import Route
 
 if TYPE_CHECKING:
@@ -239,12 +237,12 @@ class Publisher:
         account = self._account
         name = exchange.decode(errors="replace")
         found = account.exchanges.find(name)
-        if found is None:
+        if found is None or found.name.encode() != exchange:  # one name has one spelling
             raise Refused(Reason.NOT_FOUND, f"no exchange '{name}' in vhost '{endpoint.virtual_host}'")
         if found.internal:
             text = f"cannot publish to internal exchange '{name}' in vhost '{endpoint.virtual_host}'"
             raise Refused(Reason.NOT_AUTHORIZED, text)
-        topic = self._topic_of(exchange, key)
+        topic = account.exchanges.topic_of(name, key)
         principal = endpoint.principal
         assert principal is not None
         if not account.authorizer.can_publish(principal, endpoint.connection_id, topic):
@@ -257,15 +255,6 @@ class Publisher:
         if account.exchanges.needs_headers(name):
             headers = decode_properties(properties).headers
         return Place(exchange, key, topic, account.exchanges.find_route(name, key, topic, headers))
-
-    def _topic_of(self, exchange: bytes, key: bytes) -> bytes:
-        if exchange:
-            return topic_of_publish(exchange, key)
-        if split_queue_topic(key) is not None or self._account.queues.catalog.find(
-            key.decode(errors="replace")
-        ):
-            return topic_of_publish(exchange, key)
-        return topic_of_name(key)  # nothing of that name: it is a publish to the topic space
 
     def _with_copies(self, place: Place, facts: Facts) -> Route:
         """CC and BCC name further routing keys: each receiver gets one copy."""

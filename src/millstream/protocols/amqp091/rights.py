@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import Reason, Refused
+from millstream.model.queue_topic import queue_prefix
 from millstream.model.routing_key import TOPIC_EXCHANGE, filter_of_binding, topic_of_publish
 from millstream.protocols.amqp091.wire.methods import BasicCancel
-from millstream.queues.names import queue_prefix
 from millstream.routing.exchange import DIRECT, TOPIC
 
 if TYPE_CHECKING:

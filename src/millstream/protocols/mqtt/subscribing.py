@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.broker.queue_access import is_queue_topic
 from millstream.broker.session import Session
 from millstream.model.errors import Refused
+from millstream.model.queue_topic import is_queue_topic
 from millstream.model.topic import find_filter_fault, split_share
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.mapping import REASON_CODES

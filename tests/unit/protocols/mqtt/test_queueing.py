@@ -9,6 +9,7 @@ from fakes import HeldStore, MqttPeer, MqttWorld
 
 from millstream.broker.queue_access import Wish
 from millstream.model.errors import Refused
+from millstream.model.queue_topic import queue_prefix
 from millstream.protocols.mqtt.queueing import make_wish
 from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.packets import (
@@ -75,7 +76,7 @@ class QueuePeer:
 
     def settle(self, verb: str, at: int = -1, **more: str) -> int:
         said = self.words(at)
-        topic = f"$queue/{said['queue']}/{verb}".encode()
+        topic = queue_prefix(said["queue"]) + f"/{verb}".encode()
         return self.publish(topic, b"", message_id=said["message-id"], group_id=said["group-id"], **more)
 
     def words(self, at: int = -1) -> dict[str, str]:

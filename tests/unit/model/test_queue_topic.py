@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 from queue_world import QueueBroker, QueueWorld
 
 from millstream.model.errors import Reason
+from millstream.model.queue_topic import (
+    find_spelling_fault,
+    make_canonical,
+    queue_prefix,
+    quote_name,
+    split_queue_topic,
+    unquote_name,
+)
 from millstream.model.routing_key import topic_of_publish
 from millstream.model.topic import find_topic_fault
-from millstream.queues.names import queue_prefix, quote_name, split_queue_topic, unquote_name
 
 NAMES = st.text(
     st.characters(min_codepoint=32, exclude_characters="\x7f", exclude_categories=["Cs"]),
@@ -73,3 +80,49 @@ def test_its_dead_letters_and_restart_keep_the_name() -> None:
     assert world.queue("a/b").delivery_topic(b"t") == b"$queue/a%2Fb/t"
     world.restart()
     assert world.join(world.queue("a/b")).payloads() == [b"0"]
+
+
+# ------------------------------------------------------------------ spellings
+
+
+@given(NAMES, st.booleans(), st.sampled_from([b"", b"/a", b"/#", b"/$ack", b"//"]))
+def test_a_topic_made_of_a_name_is_the_one_spelling(name: str, is_dead_letter: bool, rest: bytes) -> None:
+    topic = queue_prefix("$dlq/" + name if is_dead_letter else name) + rest
+    assert find_spelling_fault(topic) is None
+    assert make_canonical(topic) == topic
+
+
+@pytest.mark.parametrize(
+    ("topic", "canonical"),
+    [
+        (b"$queue/secre%74", b"$queue/secret"),
+        (b"$queue/a%2fb/key", b"$queue/a%2Fb/key"),
+        (b"$queue/a%252fb%2f", b"$queue/a%252fb%2F"),
+        (b"$queue/100%", b"$queue/100%25"),
+        (b"$queue/%C3%A9", "$queue/é".encode()),
+        (b"$queue/$dlq/x/$ack", b"$dlq/x/$ack"),
+        (b"$dlq/%78", b"$dlq/x"),
+        (b"$queue/%24dlq/x", b"$queue/$dlq/x"),
+    ],
+)
+def test_any_other_spelling_is_a_fault_that_names_the_right_one(topic: bytes, canonical: bytes) -> None:
+    fault = find_spelling_fault(topic)
+    assert fault is not None
+    assert canonical.decode() in fault
+
+
+@pytest.mark.parametrize(
+    "topic", [b"a%2fb", b"$SYS/%41", b"queue/a%41", b"$queue", b"$queue/+/x", b"$queue/#", b"$dlq/a%2Fb"]
+)
+def test_only_topics_of_queues_are_spelled(topic: bytes) -> None:
+    assert find_spelling_fault(topic) is None
+    assert make_canonical(topic) == topic
+
+
+@given(st.text(st.sampled_from("a%4162fF$é"), min_size=1, max_size=9), st.sampled_from(["$queue/", "$dlq/"]))
+def test_two_topics_without_a_fault_never_name_one_queue(level: str, prefix: str) -> None:
+    topic = (prefix + level).encode()
+    place = split_queue_topic(topic)
+    assert place is not None
+    if find_spelling_fault(topic) is None:
+        assert queue_prefix(place[0]) == topic
