@@ -288,6 +288,7 @@ class FakeLink(Link):
         self.asked: list[Credentials] = []
         self.is_authenticated = False
         self.waits_for_store = False
+        self.waits_for_turn = False
 
     def send(self, data: bytes | memoryview) -> None:
         self.writes += 1
@@ -311,6 +312,9 @@ class FakeLink(Link):
 
     def wait_for_store(self, waits: bool) -> None:
         self.waits_for_store = waits
+
+    def wait_for_turn(self, waits: bool) -> None:
+        self.waits_for_turn = waits
 
     def ask(self, credentials: Credentials) -> None:
         self.asked.append(credentials)
@@ -414,11 +418,13 @@ class EndpointWorld(World):
 
     def settle_down(self) -> None:
         """What a loop does after its reads: flush, hand out, write what was settled, until nothing is left."""
-        self.pool.flush()
-        while self.broker.work_off():
+        while True:
             self.pool.flush()
-        self.broker.write_settled()
-        self.pool.flush()
+            is_more = self.broker.work_off()
+            self.broker.write_settled()
+            self.pool.flush()
+            if not is_more and self.broker.tasks.count() == 0:
+                break
 
 
 class MqttWorld(EndpointWorld):

@@ -9,13 +9,31 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from millstream.model.message import Message
 from millstream.model.topic import matches
-from millstream.routing.retained import Retained
+from millstream.routing.retained import Retained, RetainedCursor
 
 LEVELS = st.sampled_from([b"a", b"b", b"", b"$s"])
 TOPICS = st.lists(LEVELS, min_size=1, max_size=3).map(b"/".join).filter(bool)
 FILTERS = st.tuples(st.lists(LEVELS | st.just(b"+"), max_size=3), st.booleans()).map(
     lambda parts: b"/".join([*parts[0], *([b"#"] if parts[1] else [])]) or b"#"
 )
+
+
+class Walk:
+    """A cursor, what was there when it began, and what it has found so far."""
+
+    def __init__(self, cursor: RetainedCursor, there: dict[bytes, Message]) -> None:
+        self.cursor = cursor
+        self.there = there
+        self.found: list[bytes] = []
+
+    def go_on(self, steps: int, kept: dict[bytes, Message]) -> None:
+        message = self.cursor.find_next(steps)
+        self.cursor.pause()
+        if message is not None:
+            assert self.there[message.topic] is message  # neither older nor newer
+            assert kept[message.topic] is message
+            assert message.topic not in self.found
+            self.found.append(message.topic)
 
 
 class RetainedMachine(RuleBasedStateMachine):
@@ -25,6 +43,7 @@ class RetainedMachine(RuleBasedStateMachine):
         self.kept: dict[bytes, Message] = {}
         self.messages_max = self.bytes_max = 0
         self.retained = Retained(0, 0)
+        self.walks: list[Walk] = []
 
     @initialize(messages_max=st.integers(1, 8), bytes_max=st.integers(200, 2000))
     def start(self, messages_max: int, bytes_max: int) -> None:
@@ -49,12 +68,22 @@ class RetainedMachine(RuleBasedStateMachine):
     def move_the_clock(self, step: int) -> None:
         self.now_ns += step
 
-    @rule()
-    def sweep(self) -> None:
-        gone = {topic for topic, one in self.kept.items() if one.is_expired(self.now_ns)}
-        assert sorted(self.retained.take_expired(self.now_ns)) == sorted(gone)
-        for topic in gone:
-            del self.kept[topic]
+    @rule(filter=FILTERS)
+    def start_a_walk(self, filter: bytes) -> None:
+        cursor = RetainedCursor(self.retained, filter, self.retained.sequence, False)
+        cursor.pause()
+        there = {topic: one for topic, one in self.kept.items() if matches(filter, topic)}
+        self.walks.append(Walk(cursor, there))
+
+    @rule(which=st.integers(0, 9), steps=st.integers(1, 4))
+    def go_on_with_a_walk(self, which: int, steps: int) -> None:
+        if self.walks:
+            self.walks[which % len(self.walks)].go_on(steps, self.kept)
+
+    @rule(which=st.integers(0, 9))
+    def give_a_walk_up(self, which: int) -> None:
+        if self.walks:
+            self.walks.pop(which % len(self.walks)).cursor.close()
 
     @rule(filter=FILTERS)
     def subscribe(self, filter: bytes) -> None:
@@ -78,11 +107,17 @@ class RetainedMachine(RuleBasedStateMachine):
         assert self.retained.size_bytes <= self.bytes_max
 
     def teardown(self) -> None:
+        for walk in self.walks:
+            while not walk.cursor.is_done():
+                walk.go_on(3, self.kept)
+            lasting = {topic for topic, one in walk.there.items() if self.kept.get(topic) is one}
+            assert lasting <= set(walk.found)
+        assert self.retained.places.count() == 0
         for topic in list(self.kept):
             self.remove(topic)
         assert self.retained.count == 0
         assert self.retained.size_bytes == 0
-        assert self.retained._root.children is None
+        assert self.retained.root.children is None
 
 
 TestRetained = RetainedMachine.TestCase

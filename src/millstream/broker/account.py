@@ -10,6 +10,7 @@ from millstream.broker.exchange_access import ExchangeAccess
 from millstream.broker.held import Held
 from millstream.broker.pressure import Pressure
 from millstream.broker.queue_access import QueueAccess
+from millstream.broker.tasks import TaskQueue
 from millstream.model.clock import Clock
 from millstream.model.counters import Counters
 from millstream.model.delivery import QUEUED
@@ -39,6 +40,7 @@ class Account:
         clock: Clock,
         held: Held,
         agenda: Agenda,
+        tasks: TaskQueue,
         connections_max: i64,
         ack_pending_max: i64,
     ) -> None:
@@ -49,6 +51,7 @@ class Account:
         self.pressure = pressure
         self.clock = clock
         self.held = held
+        self.tasks = tasks
         self.connections_max: i64 = connections_max  # 0: only the listener's bound
         exchanges = Exchanges()
         self.router = Router(limits.route_cache_max, exchanges)

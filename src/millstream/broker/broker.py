@@ -21,8 +21,10 @@ from millstream.broker.pressure import Pressure
 from millstream.broker.publish import FAN_OUT_SLICE, Publishing
 from millstream.broker.queue_access import Wish
 from millstream.broker.queue_consumer import EPHEMERAL_QUEUE, EXPLICIT
+from millstream.broker.retained_sweep import RetainedSweep
 from millstream.broker.schedule import Schedule
 from millstream.broker.session import Session
+from millstream.broker.tasks import TaskQueue
 from millstream.broker.will import Will
 from millstream.model.clock import Clock
 from millstream.model.errors import Reason, Refused
@@ -72,6 +74,7 @@ class Broker:
         self.pressure = Pressure(limits.slow_grace_ms)
         self.held = Held(store)
         self.agenda = Agenda(store, source or NoSegments(), self.clock, wakeup)
+        self.tasks = TaskQueue(wakeup)
         self.publishing = Publishing(limits.async_fan_out, limits.fan_out_pending_max)
         self.accounts: dict[str, Account] = {}
         self.session_count: i64 = 0
@@ -103,6 +106,7 @@ class Broker:
             self.clock,
             self.held,
             self.agenda,
+            self.tasks,
             options.connections_max,
             ack_pending_max,
         )
@@ -366,8 +370,7 @@ class Broker:
         if now_ns - self._retained_swept_ns >= RETAINED_SWEEP_NS:
             self._retained_swept_ns = now_ns
             for account in self.accounts.values():
-                for topic in account.retained.take_expired(now_ns):
-                    account.store.retained_removed(account.name, topic)
+                self.tasks.add(RetainedSweep(account))
 
     def write_settled(self) -> None:
         """Facts that were gathered over the iteration, before the log takes its batch."""
@@ -391,7 +394,8 @@ class Broker:
 
     def work_off(self) -> bool:
         has_queues = self.agenda.work_off()
-        return self.publishing.work_off(FAN_OUT_SLICE) or has_queues
+        has_tasks = self.tasks.work_off()
+        return self.publishing.work_off(FAN_OUT_SLICE) or has_queues or has_tasks
 
     def _on_due(self, session: Session, now_ns: i64) -> None:
         if session.is_ended or session.line is not None:

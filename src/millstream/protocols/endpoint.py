@@ -39,6 +39,10 @@ class Link(ABC):
         """Stop reading while too many confirms wait for the disk."""
 
     @abstractmethod
+    def wait_for_turn(self, waits: bool) -> None:
+        """Stop reading while what was read has not been acted on."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close once everything sent so far has left."""
 

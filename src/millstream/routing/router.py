@@ -63,6 +63,7 @@ class Router:
         self._targets: dict[Subscription, Target] = {}
         self._bound: dict[Outlet, Target] = {}  # the same of queues that are bound
         self._weight: i64 = 0  # of the routes in the cache
+        self.visited: i64 = 0  # nodes and subscriptions looked at so far: what finding routes has cost
 
     def subscribe(self, subscription: Subscription) -> Subscription | None:
         replaced = self.tree.add(subscription)
@@ -131,6 +132,7 @@ class Router:
 
     def _make_route(self, topic: bytes, outlets: list[Outlet]) -> Route:
         found = self.tree.match(topic)
+        self.visited += found.visited + len(found.subscriptions) + len(outlets)
         route = Route(topic, self.generation)
         if len(found.subscriptions) == 1:
             subscription = found.subscriptions[0]

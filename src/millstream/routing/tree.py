@@ -64,6 +64,7 @@ class Found:
     def __init__(self) -> None:
         self.subscriptions: list[Subscription] = []
         self.groups: list[dict[Outlet, Subscription]] = []
+        self.visited: i64 = 0  # levels of nodes and tails compared
 
 
 @final
@@ -207,11 +208,13 @@ class TopicTree:
         self, node: Node, topic: bytes, levels: list[bytes], depth: i64, wild: bool, found: Found
     ) -> None:
         # Recursion depth is bounded by topic_levels_max. `wild` is False at the root of a `$` topic [MQTT-4.7.2-1].
+        found.visited += 1
         tail = node.tail
         if tail is not None:
             if node.tail_levels:
                 is_match = node.tail_levels == len(levels) - depth and _ends_with(topic, tail)
             else:
+                found.visited += len(levels) - depth
                 is_match = _tail_matches(tail, levels, depth)
             if is_match and node.only is not None:
                 found.subscriptions.append(node.only)

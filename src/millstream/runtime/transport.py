@@ -21,6 +21,7 @@ WAITS_FOR_OUTLET: Final[i64] = 1
 WAITS_FOR_ANSWER: Final[i64] = 2
 WAITS_FOR_RATE: Final[i64] = 4
 WAITS_FOR_STORE: Final[i64] = 8
+WAITS_FOR_TURN: Final[i64] = 16
 LINGER_NS: Final[i64] = 5_000_000_000  # a peer that does not read may hold its close no longer
 
 
@@ -123,6 +124,12 @@ class TransportLink(Link):
             self._wait(WAITS_FOR_STORE)
         else:
             self._go_on(WAITS_FOR_STORE)
+
+    def wait_for_turn(self, waits: bool) -> None:
+        if waits:
+            self._wait(WAITS_FOR_TURN)
+        else:
+            self._go_on(WAITS_FOR_TURN)
 
     def ask(self, credentials: Credentials) -> None:
         endpoint = self.endpoint

@@ -101,6 +101,7 @@ def test_retained_messages_that_expired_are_swept_from_the_store_too() -> None:
     world.publish(b"short", retain=True, expiry_s=30)
     world.publish(b"long", retain=True, expiry_s=3000)
     world.move(61)
+    world.broker.work_off()
     assert world.account.retained.count == 1
     assert [message.topic for _, message in world.store.load().retained] == [b"long"]
 

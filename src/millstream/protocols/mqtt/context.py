@@ -9,6 +9,7 @@ from millstream.broker.observer import Observer
 from millstream.model.outbox import OutboxPool
 from millstream.protocols.endpoint import Entropy
 from millstream.protocols.mqtt.machine.terms import Terms
+from millstream.protocols.mqtt.route_memory import RouteCount
 from millstream.security.authentication import Authenticator
 
 
@@ -28,6 +29,7 @@ class MqttContext:
         self.limits = broker.limits
         self.authenticator = authenticator
         self.pool = pool
+        self.route_count = RouteCount()
         self.terms = Terms(broker.limits, pool)
         self.observer = observer
         self.entropy = entropy

@@ -17,8 +17,10 @@ from millstream.broker.session import FITS, UNKNOWN, WRONG, Session
 from millstream.model.burst import Burst
 from millstream.model.delivery import RECEIVED, SENT
 from millstream.model.errors import Reason
+from millstream.model.limits import Limits
 from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.protocols.endpoint import Link
+from millstream.protocols.mqtt.backlog import Backlog
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.handshake import SCRAM, Handshake, window_of
 from millstream.protocols.mqtt.machine.events import (
@@ -39,20 +41,20 @@ from millstream.protocols.mqtt.mapping import (
     ENDING_CODES,
     ENDING_TEXTS,
     REASON_CODES,
-    is_for_broker_only,
     is_repeat,
     to_message,
 )
 from millstream.protocols.mqtt.outgoing import PUBACK, PUBCOMP, PUBREC, PUBREL, Outgoing
-from millstream.protocols.mqtt.subscribing import make_subscribe_bucket, subscribe, unsubscribe
+from millstream.protocols.mqtt.rates import Rates
+from millstream.protocols.mqtt.route_memory import RouteMemory
+from millstream.protocols.mqtt.subscribing import subscribe, unsubscribe
 from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.frames import FrameRun
 from millstream.protocols.mqtt.wire.packets import ConnAck, Connect, Disconnect
 from millstream.routing.router import Route
 from millstream.security.authentication import Decision
-from millstream.security.rate import Bucket
 
-ROUTES_MAX: Final = 32_768  # topics a connection remembers
+NO_RATES: Final = Rates(Limits())
 
 
 @final
@@ -60,13 +62,11 @@ class MqttEndpoint(Outgoing):
     def __init__(self, context: MqttContext, link: Link, now_ns: i64) -> None:
         super().__init__(context, link, now_ns)
         self.handshake: Handshake | None = None
-        self._routes: dict[bytes, Route] | None = None
-        self._last_topic = b""
-        self._last_route: Route | None = None
-        self._bucket: Bucket | None = None
-        self._subscribe_bucket: Bucket | None = None
+        self.backlog = Backlog(self, context.broker.tasks)
+        self._routes = RouteMemory(context.limits, context.route_count, self.backlog)
+        self.rates = NO_RATES
         self._unanswered: i64 = 0  # QoS 1 publishes whose answer has not been flushed
-        self._debt_ns: i64 = 0
+        self._received_before: i64 = -1  # messages, when this slice began
         self._early_bytes: i64 = 0  # received before it was known whose they are
         self._is_closing = False
         self._is_enhanced = False
@@ -82,23 +82,40 @@ class MqttEndpoint(Outgoing):
             session.account.counters.bytes_received += len(data)
         else:
             self._early_bytes += len(data)
-        before: i64 = 0 if session is None else session.account.counters.messages_received
-        pressure = context.broker.pressure
-        pressure.begin(session)
+        self.backlog.begin()
+        self.begin_slice()
         self.handle(self.machine.receive_data(data, now_ns))
-        has_published = session is not None and session.account.counters.messages_received != before
-        if self._debt_ns:
-            self.link.pause_for(self._debt_ns)
-            self._debt_ns = 0
-        if pressure.end(self, has_published):
+        self.end_slice()
+        self.backlog.end()
+
+    def begin_slice(self) -> None:
+        session = self.session
+        self._received_before = -1 if session is None else session.account.counters.messages_received
+        self._context.broker.pressure.begin(session)
+
+    def end_slice(self) -> None:
+        """What was published in a read or a slice may have to be waited for."""
+        session = self.session
+        before: i64 = self._received_before
+        has_published = (
+            before >= 0 and session is not None and session.account.counters.messages_received != before
+        )
+        if self.rates.debt_ns:
+            self.link.pause_for(self.rates.debt_ns)
+            self.rates.debt_ns = 0
+        if self._context.broker.pressure.end(self, has_published):
             self.link.pause_reading()
+
+    def handle_kept(self) -> None:
+        """What came while nothing was parsed."""
+        self.handle(self.machine.receive_data(b"", self._context.broker.clock.now_ns))
 
     def next_deadline(self) -> i64:
         return self.machine.next_deadline()
 
     def on_deadline(self, now_ns: i64) -> None:
         self._context.broker.clock.now_ns = now_ns
-        self.handle(self.machine.on_deadline(now_ns))
+        self._end_by(self.machine.on_deadline(now_ns))
 
     def on_decision(self, decision: Decision, now_ns: i64) -> None:
         self._context.broker.clock.now_ns = now_ns
@@ -111,7 +128,12 @@ class MqttEndpoint(Outgoing):
         if not self.machine.is_closed():
             events: list[Event] = []
             self.machine.fail(code.UNSPECIFIED_ERROR, "the connection was lost", events)
-            self.handle(events)
+            if self.backlog.is_waiting():
+                self.backlog.put(events)
+            else:
+                self.handle(events)
+        if self.backlog.is_waiting():
+            return  # it ends behind what it had sent
         self._is_closing = True
         self.outbox.take_all()
 
@@ -129,7 +151,7 @@ class MqttEndpoint(Outgoing):
         if self._is_closing:
             self.link.close()
         elif self._replays is not None:
-            self._pump_replays()
+            self._context.broker.tasks.add(self._replays)  # in turn with those of others
 
     def _check_unsent(self) -> None:
         if self.link.unsent_bytes() >= self._context.limits.unsent_bytes_high:
@@ -144,9 +166,14 @@ class MqttEndpoint(Outgoing):
         """Act on events in order; runs that follow each other to the same single target become one."""
         run: RunReceived | None = None
         run_route: Route | None = None
+        at: i64 = 0
         for event in events:
             if self._is_closing:  # something before it ended the connection
                 break
+            if self.backlog.is_due():
+                self.backlog.put(events[at:])
+                break
+            at += 1
             if isinstance(event, RunReceived):
                 route = self._find_route(event.topic)
                 if run is not None and run_route is not None:
@@ -198,7 +225,7 @@ class MqttEndpoint(Outgoing):
         elif isinstance(event, AuthReceived):
             self._on_auth(event, now_ns)
             if self.machine.is_open and not self.machine.is_waiting:
-                self.handle(self.machine.receive_data(b"", now_ns))  # what came behind it [MQTT-4.12.1]
+                self.handle_kept()  # what came behind it [MQTT-4.12.1]
 
     def _on_auth(self, event: AuthReceived, now_ns: i64) -> None:
         handshake = self.handshake
@@ -230,9 +257,8 @@ class MqttEndpoint(Outgoing):
             if aliases > self._context.terms.topic_alias_out_maximum:
                 aliases = self._context.terms.topic_alias_out_maximum
             outbound.allow_aliases(aliases)
-        if limits.message_rate > 0:
-            self._bucket = Bucket(limits.message_rate, limits.message_burst)
-        self._subscribe_bucket = make_subscribe_bucket(self._context)
+        if limits.message_rate > 0 or limits.subscribe_rate > 0:
+            self.rates = Rates(limits)
         self.session = session
         session.account.counters.bytes_received += self._early_bytes
         self.handshake = None
@@ -264,10 +290,10 @@ class MqttEndpoint(Outgoing):
             context.observer.disconnected(
                 session.key.client_id, self.link.address, code.get_reason_name(event.reason), event.text
             )
-        self._routes = None
-        self._last_route = None
+        self._routes.clear()
         self.drop_confirms()
-        self._replays = None
+        self.drop_replays()
+        self.backlog.clear()
         self._is_closing = True
         if not self.outbox.is_open:
             self.link.close()
@@ -286,7 +312,13 @@ class MqttEndpoint(Outgoing):
         events = self.machine.end(reason, text, reference)
         if not events and not self._is_closing and self.session is not None:
             events = self.machine.end_sooner(reason, text, reference)
-        self.handle(events)
+        self._end_by(events)
+
+    def _end_by(self, events: list[Event]) -> None:
+        """By the broker's will: whatever else waits does not matter any more."""
+        for event in events:
+            if isinstance(event, Closed):
+                self._on_closed(event)
 
     def resume(self) -> None:
         self.link.resume_reading()
@@ -297,37 +329,10 @@ class MqttEndpoint(Outgoing):
         """Where a topic goes, or None when this client may not publish there or there is no such topic."""
         session = self.session
         assert session is not None
-        generation = session.account.router.generation
-        route = self._last_route
-        if route is not None and topic is self._last_topic and route.generation == generation:
-            return route
-        routes = self._routes
-        if routes is None:
-            routes = self._routes = {}
-        route = routes.get(topic)
-        if route is None or route.generation != generation:
-            route = self._make_route(session, topic)
-            if route is None:
-                return None
-            if route.generation == generation:
-                if len(routes) >= ROUTES_MAX:
-                    routes.clear()
-                routes[topic] = route
-        self._last_topic = topic
-        self._last_route = route
-        self.machine.gathers_alike = route.is_stored and route.single is not None
+        route = self._routes.find(session, topic)
+        if route is not None:
+            self.machine.gathers_alike = route.is_stored and route.single is not None
         return route
-
-    def _make_route(self, session: Session, topic: bytes) -> Route | None:
-        limits = self._context.limits
-        if find_topic_fault(topic, limits.topic_length_max, limits.topic_levels_max) is not None:
-            return None
-        account = session.account
-        if is_for_broker_only(topic) or not account.authorizer.can_publish(
-            session.principal, session.key.client_id, topic
-        ):
-            return None
-        return account.find_route(topic)
 
     def _on_no_route(self, topic: bytes, count: i64) -> None:
         """Not a topic: the connection ends. Not allowed: counted and said."""
@@ -351,7 +356,7 @@ class MqttEndpoint(Outgoing):
         context = self._context
         account = session.account
         account.counters.messages_received += event.count
-        if self._bucket is not None:
+        if self.rates.bounds_messages:
             self._charge(event.count)
         now_ns = context.broker.clock.now_ns
         run = FrameRun(event.buffer, event.start, event.end, event.count, self.machine.version, now_ns)
@@ -373,7 +378,7 @@ class MqttEndpoint(Outgoing):
         packet_id: i64 = event.packet_id
         account = session.account
         account.counters.messages_received += 1
-        if self._bucket is not None:
+        if self.rates.bounds_messages:
             self._charge(1)
         if qos and not self._check_numbered(event, session):
             return
@@ -426,7 +431,7 @@ class MqttEndpoint(Outgoing):
         if not context.broker.publishing.publish_burst(session.account, route, burst):
             return False
         session.account.counters.messages_received += count
-        if self._bucket is not None:
+        if self.rates.bounds_messages:
             self._charge(count)
         self._unanswered += count
         self.answer_all(event.answers, count)
@@ -452,19 +457,10 @@ class MqttEndpoint(Outgoing):
                 self._unanswered -= 1  # counted by its id until it is released
         return True
 
-    def take_subscribe_token(self) -> bool:
-        bucket = self._subscribe_bucket
-        return bucket is None or bucket.take(1, int(self._context.broker.clock.now_ns))
-
     def _charge(self, count: i64) -> None:
-        bucket = self._bucket
         session = self.session
-        assert bucket is not None and session is not None
-        debt_ns = bucket.charge(int(count), int(self._context.broker.clock.now_ns))
-        if debt_ns > 0:
-            if self._debt_ns == 0:
-                session.account.counters.rate_pauses += 1
-            self._debt_ns = debt_ns  # it only grows within one read
+        assert session is not None
+        self.rates.charge_messages(count, self._context.broker.clock.now_ns, session.account.counters)
 
     # ---------------------------------------------------------------- answers
 

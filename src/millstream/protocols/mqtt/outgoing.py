@@ -17,7 +17,7 @@ from millstream.protocols.endpoint import Endpoint, Link
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.machine.connection import PINGRESP, Connection
 from millstream.protocols.mqtt.machine.outbound import DUP, RETAIN
-from millstream.protocols.mqtt.replay import Replay
+from millstream.protocols.mqtt.replay import Replay, Replays
 from millstream.protocols.mqtt.wire.frames import FrameRun
 from millstream.protocols.mqtt.wire.packets import Packet
 
@@ -25,7 +25,6 @@ PUBACK: Final[i64] = 4
 PUBREC: Final[i64] = 5
 PUBREL: Final[i64] = 6
 PUBCOMP: Final[i64] = 7
-REPLAY_SLICE_BYTES: Final = 256 * 1024
 CONFIRMS_MAX: Final = 4096  # that may wait for the store; then the client is not read
 
 
@@ -50,7 +49,7 @@ class Outgoing(Endpoint):
         self.outbox = Outbox(context.pool, self)
         self.machine = Connection(context.terms, self.outbox, now_ns)
         self.session: Session | None = None
-        self._replays: deque[Replay] | None = None
+        self._replays: Replays | None = None
         self._confirms: deque[Confirm] | None = None
         self._waiting: i64 = 0  # answers in them
         self._waits_for_store = False
@@ -173,7 +172,8 @@ class Outgoing(Endpoint):
         self.is_blocked = False
         if self.session is not None:
             self.session.on_caught_up()
-            self._pump_replays()
+            if self._replays is not None:
+                self._pump_replays()
 
     def transmit_run(self, run: Run, target: Target) -> None:
         session = self.session
@@ -216,7 +216,7 @@ class Outgoing(Endpoint):
         ):
             return True
         if self._replays is not None:
-            self.outbox.open()  # no answer will come for it: the flush goes on with what is retained
+            self._context.broker.tasks.add(self._replays)  # no answer will come for it
         return False
 
     def transmit_release(self, packet_id: i64) -> None:
@@ -235,24 +235,22 @@ class Outgoing(Endpoint):
 
     def replay(self, replay: Replay) -> None:
         """Send retained messages bit by bit, as fast as the connection takes them."""
+        session = self.session
+        if session is None or self.machine.is_closed():
+            return
         if self._replays is None:
-            self._replays = deque()
-        self._replays.append(replay)
+            self._replays = Replays(self, session)
+        self._replays.add(replay)
         self._pump_replays()
 
     def _pump_replays(self) -> None:
-        session = self.session
         replays = self._replays
-        if replays is None or session is None or self.machine.is_closed():
-            return
-        now_ns = self._context.broker.clock.now_ns
-        while (
-            replays
-            and not self.is_blocked
-            and session.has_room()
-            and self.outbox.size_bytes() < REPLAY_SLICE_BYTES
-        ):
-            if not replays[0].send_next(session, self, now_ns):
-                replays.popleft()
-        if not replays:
+        if replays is not None:
+            replays.pump()
+            if replays.is_empty():
+                self._replays = None
+
+    def drop_replays(self) -> None:
+        if self._replays is not None:
+            self._replays.close()
             self._replays = None

@@ -3,40 +3,68 @@
 from __future__ import annotations
 
 import pytest
-from fakes import FakeLine, MqttPeer, MqttWorld, World, make_message
+from fakes import FakeLine, MqttPeer, MqttWorld, World
 
 from millstream.model.limits import Limits
 from millstream.protocols.mqtt.replay import Replay
-from millstream.protocols.mqtt.wire.packets import Connect, PubAck, Publish, SubAck, Subscribe, SubscribeEntry
+from millstream.protocols.mqtt.wire.encode import encode_packet
+from millstream.protocols.mqtt.wire.packets import (
+    Connect,
+    Packet,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    SubscribeEntry,
+    Unsubscribe,
+)
 from millstream.protocols.mqtt.wire.properties import Properties
-from millstream.routing.subscription import Subscription
 
 
 def replay_to(world: World, guarantee: int, messages: int) -> tuple[Replay, FakeLine]:
+    for number in range(messages):
+        world.publish(b"t/%d" % number, b"%d" % number, 1, True)
     session, line = world.connect("c")
-    subscription = Subscription(session, b"#", b"", guarantee, False, False, 3)
-    kept = [make_message(b"t/%d" % number, b"%d" % number, 1, True) for number in range(messages)]
-    return Replay(kept, subscription), line
+    world.subscribe(session, b"#", guarantee, identifier=3)
+    subscription = session.subscriptions.find(b"#")
+    assert subscription is not None
+    return Replay(session, subscription), line
 
 
 def test_messages_leave_one_by_one_in_order() -> None:
     world = World()
     replay, line = replay_to(world, 0, 3)
-    session = world.account.sessions["c"]
     for number in range(3):
-        assert replay.send_next(session, line, world.now_ns)
+        assert replay.send_next(line, world.now_ns, 10)
         assert len(line.plain) == number + 1
-    assert not replay.send_next(session, line, world.now_ns)
+    assert not replay.send_next(line, world.now_ns, 10)
     assert line.plain == [(b"0", True, (3,)), (b"1", True, (3,)), (b"2", True, (3,))]
 
 
 def test_numbered_ones_go_through_the_session() -> None:
     world = World()
     replay, line = replay_to(world, 2, 2)
-    while replay.send_next(world.account.sessions["c"], line, world.now_ns):
+    while replay.send_next(line, world.now_ns, 10):
         pass
     assert line.payloads() == [b"0", b"1"]
     assert all(one.retain and one.identifiers == (3,) and one.guarantee == 1 for one in line.deliveries)
+
+
+def test_a_replay_that_finds_nothing_takes_no_more_steps_than_it_may() -> None:
+    world = World()
+    replay, line = replay_to(world, 0, 500)
+    session = world.account.sessions["c"]
+    world.subscribe(session, b"+/+/nothing")
+    subscription = session.subscriptions.find(b"+/+/nothing")
+    assert subscription is not None
+    replay = Replay(session, subscription)
+    slices = 1
+    while replay.send_next(line, world.now_ns, 50):
+        slices += 1
+        assert replay.steps <= 50 * slices
+        replay.pause()
+    assert slices >= 10
+    assert line.plain == []
 
 
 def client(world: MqttWorld, window: int = 1000) -> MqttPeer:
@@ -95,3 +123,94 @@ def test_retained_messages_beyond_the_window_wait_and_are_not_dropped(overflow: 
             got += [one for one in peer.send(PubAck(packet.packet_id)) if isinstance(one, Publish)]
     assert len({packet.topic for packet in got}) == 30
     assert world.account.counters.dropped_queue_full == 0
+
+
+def publishes(packets: list[Packet]) -> list[Publish]:
+    return [packet for packet in packets if isinstance(packet, Publish)]
+
+
+def fill(world: MqttWorld, count: int, size: int = 10) -> None:
+    for number in range(count):
+        world.publish(b"t/%d" % number, bytes(size), 0, retain=True)
+
+
+def test_one_filter_a_thousand_times_in_one_packet_is_replayed_once() -> None:
+    """Each is answered, the last one counts; there is one place among the retained messages and no copy of them."""
+    world = MqttWorld()
+    fill(world, 300)
+    peer = client(world)
+    peer.endpoint.receive_data(encode_packet(Subscribe(1, [SubscribeEntry(b"#", 0)] * 1000), 5), world.now_ns)
+    turns = 0
+    while world.broker.tasks.count():
+        assert world.account.retained.places.count() <= 1
+        world.pool.flush()
+        world.broker.work_off()
+        turns += 1
+    got = peer.take()
+    answers = [packet for packet in got if isinstance(packet, SubAck)]
+    assert [len(packet.reasons) for packet in answers] == [1000]
+    assert sorted(packet.topic for packet in publishes(got)) == sorted(b"t/%d" % at for at in range(300))
+
+
+def test_a_filter_subscribed_again_and_again_waits_at_most_twice() -> None:
+    world = MqttWorld()
+    fill(world, 100, 20_000)
+    peer = client(world)
+    peer.endpoint.on_lagging()
+    peer.endpoint.is_blocked = True
+    peer.send(*[Subscribe(number + 1, [SubscribeEntry(b"#", 0)]) for number in range(50)])
+    assert world.account.retained.places.count() <= 1
+    peer.endpoint.on_caught_up()
+    assert len(publishes(peer.take())) <= 200
+
+
+def test_a_replay_does_not_bring_an_older_message_behind_a_newer_one() -> None:
+    world = MqttWorld()
+    fill(world, 50, 20_000)
+    peer = client(world)
+    peer.endpoint.receive_data(encode_packet(Subscribe(1, [SubscribeEntry(b"t/+", 0)]), 5), world.now_ns)
+    world.publish(b"t/49", b"new", 0, retain=True)
+    got = publishes(peer.take())
+    assert [packet.payload for packet in got if packet.topic == b"t/49"] == [b"new"]
+    assert len(got) == 50
+
+
+def test_a_replay_ends_with_its_subscription() -> None:
+    world = MqttWorld()
+    fill(world, 50, 20_000)
+    peer = client(world)
+    peer.endpoint.is_blocked = True
+    peer.send(Subscribe(1, [SubscribeEntry(b"t/+", 0), SubscribeEntry(b"t/#", 0)]))
+    peer.send(Unsubscribe(2, [b"t/+"]), Unsubscribe(3, [b"t/#"]))
+    peer.endpoint.on_caught_up()
+    assert publishes(peer.take()) == []
+
+
+def test_replays_of_many_connections_share_every_turn() -> None:
+    world = MqttWorld()
+    fill(world, 5_000)
+    peers = [world.client(Connect(5, f"c{number}")) for number in range(20)]
+    for peer in peers:
+        peer.endpoint.receive_data(encode_packet(Subscribe(1, [SubscribeEntry(b"#", 0)]), 5), world.now_ns)
+    world.pool.flush()
+    sizes: list[list[int]] = []
+    while world.broker.tasks.count():
+        before = int(world.account.counters.messages_sent)
+        world.broker.work_off()
+        world.pool.flush()
+        assert int(world.account.counters.messages_sent) - before <= 4_000  # of 100,000
+        sizes.append([len(peer.link.data) for peer in peers])
+    for before_half in sizes[len(sizes) // 2 :]:
+        assert min(before_half) > 0.5 * max(before_half)
+    assert all(len(publishes(peer.take())) == 5_000 for peer in peers)
+
+
+def test_a_lost_connection_leaves_no_place_behind() -> None:
+    world = MqttWorld()
+    fill(world, 5_000)
+    peer = client(world)
+    peer.endpoint.receive_data(encode_packet(Subscribe(1, [SubscribeEntry(b"#", 0)]), 5), world.now_ns)
+    assert world.account.retained.places.count() == 1
+    peer.lose()
+    assert world.account.retained.places.count() == 0
+    assert world.broker.tasks.count() == 0

@@ -57,6 +57,7 @@ class Inbound:
         self.version: i64 = 0  # 0: CONNECT has not come
         self.is_open = False  # the client is connected: any packet may come
         self.is_waiting = False  # an answer from outside is awaited: nothing is parsed
+        self.is_stalled = False  # what was parsed has not been acted on yet: nothing more is
         self.gathers_alike = False  # QoS 1 publishes that are alike come as one event
         self.pads = False  # its lengths may be padded: legal before MQTT 5, passed on to nobody
         self._size_max: i64 = terms.connect_packet_size_max
@@ -80,14 +81,14 @@ class Inbound:
     def _receive(self, data: bytes, now_ns: i64, events: list[Event]) -> None:
         position: i64 = 0
         kept = self._kept
-        if kept is not None or self.is_waiting:
+        if kept is not None or self.is_waiting or self.is_stalled:
             if kept is None:
                 kept = self._kept = []
                 self._kept_size = 0
             missing: i64 = self._needed - self._kept_size
             kept.append(data)
             self._kept_size += len(data)
-            if self._kept_size < self._needed or self.is_waiting:
+            if self._kept_size < self._needed or self.is_waiting or self.is_stalled:
                 return
             self._kept = None
             if 0 < missing < len(data) and self.is_open:

@@ -1,0 +1,114 @@
+"""What one connection has sent and the broker has not yet acted on: it takes more than a slice of a turn.
+
+Invariants
+- Events are acted on in the order they came; while some wait, the connection is not read and nothing it sent is parsed.
+- Every slice acts on one thing at least.
+- A connection that was lost meanwhile ends behind what it had sent, not before.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from millstream.broker.tasks import STEPS_PER_SLICE, Task, TaskQueue
+from millstream.protocols.mqtt.machine.events import Event
+
+if TYPE_CHECKING:
+    from millstream.protocols.mqtt.endpoint import MqttEndpoint
+
+
+class Job(ABC):
+    """One packet that is carried out in slices."""
+
+    @abstractmethod
+    def run(self) -> bool:
+        """Go on until the share is spent; False when it is over."""
+
+
+@final
+class Backlog(Task):
+    def __init__(self, endpoint: MqttEndpoint, tasks: TaskQueue) -> None:
+        self._endpoint = endpoint
+        self._tasks = tasks
+        self._events: list[Event] = []
+        self._job: Job | None = None
+        self._spent: i64 = 0
+        self._share: i64 = STEPS_PER_SLICE
+
+    # ------------------------------------------------------------- in a read
+
+    def begin(self) -> None:
+        left = self._tasks.left
+        self._share = left if left < STEPS_PER_SLICE else STEPS_PER_SLICE
+
+    def end(self) -> None:
+        if self._spent:
+            self._tasks.spend(self._spent)
+            self._spent = 0
+
+    def spend(self, steps: i64) -> None:
+        self._spent += steps
+
+    def is_spent(self) -> bool:
+        return self._spent > 0 and self._spent >= self._share
+
+    def is_due(self) -> bool:
+        """Whether what follows must wait: the share is spent, or something goes on that it comes behind."""
+        return self._job is not None or (self._spent > 0 and self._spent >= self._share)
+
+    def start(self, job: Job) -> None:
+        """Carry it out, now as far as the share goes."""
+        if job.run():
+            self._job = job
+            self._stall()
+
+    def put(self, events: list[Event]) -> None:
+        """They wait for the next slice."""
+        if events:
+            self._events.extend(events)
+            self._stall()
+
+    def is_waiting(self) -> bool:
+        return self._job is not None or len(self._events) > 0
+
+    def clear(self) -> None:
+        """The connection has ended."""
+        self._tasks.drop(self)
+        self._events = []
+        self._job = None
+
+    def _stall(self) -> None:
+        machine = self._endpoint.machine
+        if not machine.is_stalled:
+            machine.is_stalled = True
+            self._endpoint.link.wait_for_turn(True)
+        self._tasks.add(self)
+
+    # --------------------------------------------------------------- as a task
+
+    def run(self, steps: i64) -> i64:
+        self._share = steps
+        endpoint = self._endpoint
+        endpoint.begin_slice()
+        if self._job is not None and not self._job.run():
+            self._job = None
+        if self._job is None and self._events:
+            events = self._events
+            self._events = []
+            endpoint.handle(events)
+        if not self.is_waiting():
+            endpoint.machine.is_stalled = False
+            endpoint.link.wait_for_turn(False)
+            endpoint.handle_kept()
+        endpoint.end_slice()
+        used = self._spent
+        self._spent = 0
+        if self.is_waiting():
+            return used if used > steps else steps
+        return used if used < steps else steps - 1
+
+    def on_task_failed(self, error: Exception) -> None:
+        self._endpoint.on_flush_failed(error)
