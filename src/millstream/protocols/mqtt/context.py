@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import final
 
+from mypy_extensions import i64
+
 from millstream.broker.broker import Broker
 from millstream.broker.observer import Observer
 from millstream.model.outbox import OutboxPool
 from millstream.protocols.endpoint import Entropy
 from millstream.protocols.mqtt.machine.terms import Terms
-from millstream.protocols.mqtt.route_memory import RouteCount
 from millstream.security.authentication import Authenticator
+
+
+@final
+class RouteCount:
+    """How many routes all connections remember."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
 
 
 @final

@@ -13,6 +13,7 @@ from millstream.broker.session import Session
 from millstream.model.limits import Limits
 from millstream.model.topic import find_topic_fault
 from millstream.protocols.mqtt.backlog import Backlog
+from millstream.protocols.mqtt.context import RouteCount
 from millstream.protocols.mqtt.mapping import is_for_broker_only
 from millstream.routing.router import Route
 
@@ -22,14 +23,6 @@ OWN_ROUTES: Final[i64] = 16  # that each may remember in any case
 STEPS_PER_ROUTE: Final[i64] = 2
 NODES_PER_STEP: Final[i64] = 8
 TOPIC_UNIT: Final[i64] = 128  # bytes of a topic that count as one more
-
-
-@final
-class RouteCount:
-    """Of all connections."""
-
-    def __init__(self) -> None:
-        self.count: i64 = 0
 
 
 @final
