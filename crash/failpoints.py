@@ -39,7 +39,7 @@ IDLE_BLOCKS_MAX: Final = 2  # that may bring nothing new before it is given up
 SETTINGS: Final = (
     "storage.log_file_size=64KiB",
     "storage.segment_size=64KiB",
-    "log.level=error",
+    "log.level=debug",
     "log.format=json",
     "log.repeat_burst=1000000",
 )

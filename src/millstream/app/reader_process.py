@@ -21,7 +21,7 @@ import structlog
 from millstream.config.listeners import is_loopback
 from millstream.config.schema import Config
 from millstream.reader.settings import ReaderSettings
-from millstream.runtime.listeners import ListenFault
+from millstream.runtime.listeners import ListenFault, listen_fault
 
 BACKLOG: Final = 256
 PAUSE_S: Final = 0.1  # before the first new start; twice as long after each that did not last
@@ -42,7 +42,12 @@ class ReaderProcess:
     def start(self) -> dict[str, tuple[str, int]]:
         """Open the sockets and give their addresses by name; the process comes up meanwhile."""
         if importlib.util.find_spec("pyarrow") is None:
-            raise ListenFault("reader.enabled needs pyarrow", "pip install 'millstream[reader]'")
+            raise ListenFault(
+                "needs pyarrow, which is not installed",
+                "pip install 'millstream[reader]'",
+                "reader.enabled",
+                is_setting=True,
+            )
         reader = self._config.reader
         self._socket = open_socket(reader.host, reader.port)
         addresses = {"reader": address_of(self._socket)}
@@ -158,7 +163,4 @@ def hold_port(host: str, port: int, key: str) -> socket.socket:
 
 
 def _refuse(host: str, port: int, key: str, error: OSError) -> ListenFault:
-    return ListenFault(
-        f"reader: cannot listen on {host} port {port}: {error.strerror or error}",
-        f"millstream serve --set {key}=0",
-    )
+    return listen_fault(host, port, error, "reader", key)

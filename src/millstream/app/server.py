@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 import structlog
 
 from millstream.app.control import Control
+from millstream.app.data_dir import describe, prepare_data_dir
 from millstream.app.live_policies import LivePolicies
 from millstream.app.reader_process import ReaderProcess
 from millstream.app.rights import Rights
 from millstream.app.stage_commits import StageCommits
 from millstream.app.storage import DurableStore, StorageFault
+from millstream.app.storage_health import StorageHealth
 from millstream.broker.broker import DEFAULT_ACCOUNT, AccountOptions, Broker
 from millstream.broker.health import Health
 from millstream.broker.health_topics import HealthTopics
@@ -48,6 +52,7 @@ from millstream.runtime.turn import LoopTurn
 from millstream.runtime.verifier import Verifier
 from millstream.runtime.wakeup import LoopWakeup
 from millstream.runtime.websocket_upgrade import WebSocketOptions
+from millstream.storage.disk import DiskFault
 from millstream.storage.memory import MemoryStore
 from millstream.storage.store import Store
 from millstream.version import VERSION
@@ -58,12 +63,20 @@ DRAIN_S: Final = 5.0
 GC_THRESHOLDS: Final = (50_000, 20, 50)  # objects of the hot path are not part of cycles
 
 
+class StopFault(Exception):
+    """The broker was told to stop and did, but not all it had been told is on disk: why."""
+
+
 class Millstream:
     """A broker in this event loop: `async with Millstream(config) as broker: broker.addresses`."""
 
     def __init__(self, config: Config, store: Store | None = None, with_control: bool = False) -> None:
         self.config = config
         self.addresses: dict[str, tuple[str, int]] = {}
+        self.stop_fault = ""  # once it has stopped: why not all it was told could be written
+        uses_disk = store is None and config.storage.durability != "memory"
+        if uses_disk:
+            prepare_data_dir(config.data_dir)
         self._rights = Rights(config)
         accounts = {
             name: AccountOptions(account.max_connections, account.max_ack_pending)
@@ -75,14 +88,8 @@ class Millstream:
         clock.now_ns, clock.wall_s = time.monotonic_ns(), int(time.time())
         self.health = Health(clock, LogHealth())
         self._durable: DurableStore | None = None
-        if store is None and config.storage.durability != "memory":
-            self._durable = DurableStore(
-                config.data_dir,
-                config.storage,
-                self._wakeup,
-                self._turn.on_durable,
-                self._on_folded,
-            )
+        if uses_disk:
+            self._durable = self._open_storage()
             store = self._durable.store
         self.broker = Broker(
             to_limits(config),
@@ -95,6 +102,11 @@ class Millstream:
             self.health,
         )
         self._turn.start(self.broker, None if self._durable is None else self._durable.log)
+        self._storage_health: StorageHealth | None = None
+        if self._durable is not None:
+            self._storage_health = StorageHealth(
+                self.health, self._durable.log, config.storage.stall_timeout, self.broker
+            )
         self.broker.clock.wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self._policies = LivePolicies(config, self.broker)
         queries = {} if self._durable is None else self._durable.queries
@@ -112,6 +124,23 @@ class Millstream:
         self._deadlines = Deadlines()
         self._system_topics: SystemTopics | None = None
         self._health_topics = HealthTopics(self.broker, self.health)
+
+    def _open_storage(self) -> DurableStore:
+        config = self.config
+        try:
+            return DurableStore(
+                config.data_dir,
+                config.storage,
+                self._wakeup,
+                self._turn.on_durable,
+                self._on_folded,
+                self.health,
+            )
+        except DiskFault as fault:
+            raise StorageFault(f"{config.data_dir}: {fault.text}", "millstream storage verify") from None
+        except OSError as error:
+            path = config.data_dir if error.filename is None else Path(os.fsdecode(error.filename))
+            raise describe(path, error, "cannot be used") from None
 
     async def __aenter__(self) -> Millstream:
         await self.start()
@@ -231,7 +260,11 @@ class Millstream:
         context = None
         if tls is not None and tls.cert_file is not None and tls.key_file is not None:
             context = make_tls_context(
-                tls.cert_file, tls.key_file, tls.ca_file, tls.require_client_certificate
+                tls.cert_file,
+                tls.key_file,
+                tls.ca_file,
+                tls.require_client_certificate,
+                f"{listener.section}.tls.cert_file",
             )
         options = None
         if listener.section == "websocket":
@@ -290,8 +323,14 @@ class Millstream:
             self._verifier.close()
         self.broker.take_back_all()
         if self._durable is not None:
-            await self._durable.close()
+            self.stop_fault = await self._durable.close()
             self._durable = None
+
+    def _watch_storage(self) -> None:
+        if self._storage_health is not None:
+            self._storage_health.on_tick()
+        if self._durable is not None:
+            self._durable.on_tick()
 
     async def _tick(self) -> None:
         count = 0
@@ -302,6 +341,7 @@ class Millstream:
             now_ns = time.monotonic_ns()
             try:
                 self.broker.on_tick(now_ns, int(time.time()))
+                self._watch_storage()
                 self._deadlines.on_tick(now_ns)
                 if self._system_topics is not None:
                     self._system_topics.on_tick(now_ns)
@@ -361,4 +401,8 @@ async def _serve(
     await stop.wait()
     log.info("stopping")
     await millstream.stop()
+    if millstream.stop_fault:
+        log.error("stopped", status=millstream.health.status(), reason=millstream.stop_fault)
+        raise StopFault(millstream.stop_fault)
+    log.info("stopped", status=millstream.health.status())
     return 0

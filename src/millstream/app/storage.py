@@ -14,16 +14,23 @@ from typing import Final
 import structlog
 
 from millstream.app.checkpoints import Checkpoints
+from millstream.app.data_dir import KEY as DATA_DIR
+from millstream.app.data_dir import describe, prepare_data_dir
+from millstream.broker.conditions import CHECKPOINT_FAILING, STORAGE_DAMAGED, STORAGE_UNREADABLE
+from millstream.broker.health import Health
 from millstream.config.storage import Storage
+from millstream.model.clock import Clock
 from millstream.model.errors import Unavailable
 from millstream.model.outbox import Wakeup
 from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
+from millstream.runtime.folder_guard import FolderGuard
 from millstream.runtime.kernel_sync import open_kernel_sync
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.log_thread import LogThread
 from millstream.runtime.segment_thread import SegmentThread
+from millstream.runtime.start_fault import StartFault
 from millstream.storage import doubt_mark
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
@@ -39,14 +46,14 @@ from millstream.storage.store import StoredState
 
 STATE: Final = "state"
 UNFINISHED_RESTORE: Final = "restore.unfinished"
+FOLD_PAUSE_S: Final = 1.0  # before a checkpoint that failed is tried again; twice as long after each
+FOLD_PAUSE_S_MAX: Final = 30.0
+WRITE_OUT_S: Final = 2.0  # at the end, for a disk that takes nothing
+CHECKPOINT_END_S: Final = 10.0  # at the end, for a checkpoint that is under way
 
 
-class StorageFault(Exception):
-    """The data directory cannot be used: why, and the command that would help."""
-
-    def __init__(self, text: str, hint: str) -> None:
-        super().__init__(text)
-        self.hint = hint
+class StorageFault(StartFault):
+    """What the data directory holds cannot be used: why, and the command that would help."""
 
 
 class DurableStore:
@@ -59,14 +66,16 @@ class DurableStore:
         wakeup: Wakeup,
         on_progress: Callable[[], None],
         on_folded: Callable[[int], None],
+        health: Health | None = None,
     ) -> None:
         self._on_folded = on_folded
+        self._health = health or Health(Clock())
         self._log_line = structlog.get_logger("millstream")
         self._data_dir = data_dir
         with_sync = settings.durability == "fsync"
         is_packed = settings.segment_compression == "zstd"
         self._checkpoints = Checkpoints(data_dir, settings.segment_size, is_packed)
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        prepare_data_dir(data_dir)
         self._lock = lock(data_dir)
         check_restored(data_dir)
         self._disk = RealDisk(data_dir)
@@ -80,19 +89,21 @@ class DurableStore:
         self._unsure = find_unsure(self._disk, found)
         self.damage = found.damage
         for damage in found.damage:
-            self._log_line.error("storage_damaged", range=damage.sentence())
+            self._on_damage(damage.sentence())
         for cut in found.cuts:
             self._log_line.warning("storage_cut", range=cut.sentence())
         self._files = self._open_files(settings, with_sync, next_number)
         kernel = open_kernel_sync(data_dir) if with_sync else None
-        self._thread = LogThread(self._files, self._on_answer, kernel)
+        self._thread = LogThread(
+            self._files, self._on_answer, kernel, find_loss=FolderGuard(data_dir).find_loss
+        )
         self.log = Log(self._thread, wakeup, fold.last_sequence + 1, settings.stall_timeout * 1_000_000)
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self.queries = fold.stages.queries  # that write staged batches
         state, numbers = fold.state(), fold.numbers()
         self._is_doubt_over = self._doubt_sessions(found, state, numbers, with_sync)
         self.store = LogStore(self.log, state, numbers, wall_offset_ns)
-        self.segments = SegmentThread(self._disk, self._on_damage)
+        self.segments = SegmentThread(self._disk, self._on_damaged_records, self._on_unreadable)
         self._on_progress = on_progress
         self._checkpoint: asyncio.Task[None] | None = None
         has_old = bool(log_names(self._disk))
@@ -102,6 +113,8 @@ class DurableStore:
             0 if has_old else int(fold.last_sequence)
         )  # all facts up to here are in table and segments
         self._fold_fault = ""
+        self._fold_again_s = 0.0  # when to try again after a fault
+        self._fold_pause_s = FOLD_PAUSE_S
         self._is_closing = False
         self._sealing: asyncio.Task[None] | None = None
 
@@ -150,8 +163,27 @@ class DurableStore:
             raise StorageFault(f"{self._data_dir}: {fault.text}", "millstream storage verify") from None
         self._fold_sealed()
 
-    def _on_damage(self, damage: Damage) -> None:
-        self._log_line.error("storage_damaged", range=damage.sentence())
+    def _on_damage(self, sentence: str) -> None:
+        self._log_line.error("storage_damaged", range=sentence)
+        if self._health.find(STORAGE_DAMAGED) is None:
+            self._health.begin(STORAGE_DAMAGED, sentence)
+        else:
+            self._health.count(STORAGE_DAMAGED, 1)
+
+    def _on_damaged_records(self, damage: Damage) -> None:
+        self._on_damage(damage.sentence())
+
+    def _on_unreadable(self, cause: str) -> None:
+        if cause:
+            self._health.begin(STORAGE_UNREADABLE, cause)
+            self._health.count(STORAGE_UNREADABLE, 1)
+        else:
+            self._health.end(STORAGE_UNREADABLE)
+
+    def on_tick(self) -> None:
+        """Try again what could not be folded."""
+        if self._fold_fault and self._checkpoint is None and time.monotonic() >= self._fold_again_s:
+            self._fold_sealed()
 
     def _on_answer(self) -> None:
         self._on_progress()
@@ -164,7 +196,7 @@ class DurableStore:
         count = len(sealed)
         if count:
             self._last_sealed = sealed[count - 1]
-        if self._checkpoint is None and self._last_sealed[1] > self._folded:
+        if self._checkpoint is None and self._last_sealed[1] > self._folded and not self.log.fault:
             del sealed[:count]  # the log's thread may just have added another
             run = self._run_checkpoint(*self._last_sealed)
             self._checkpoint = asyncio.get_running_loop().create_task(run)
@@ -175,11 +207,17 @@ class DurableStore:
         except OSError as error:  # there is no process to be had now
             self._fold_fault, damage = f"its process cannot be used: {error.strerror or error}", []
         for line in damage:
-            self._log_line.error("storage_damaged", range=line)
+            self._on_damage(line)
         self._checkpoint = None
         if self._fold_fault:
-            self._log_line.error("checkpoint_failed", reason=self._fold_fault)
+            self._log_line.debug("checkpoint_failed", reason=self._fold_fault)
+            self._health.begin(CHECKPOINT_FAILING, self._fold_fault)
+            self._health.count(CHECKPOINT_FAILING, 1)
+            self._fold_again_s = time.monotonic() + self._fold_pause_s
+            self._fold_pause_s = min(2 * self._fold_pause_s, FOLD_PAUSE_S_MAX)
             return
+        self._health.end(CHECKPOINT_FAILING)
+        self._fold_pause_s = FOLD_PAUSE_S
         self._folded = last_sequence
         self._on_folded(last_sequence)
         if self._files.sealed and not self._is_closing:
@@ -233,22 +271,55 @@ class DurableStore:
         if self._files.sealed:
             self._last_sealed = self._files.sealed[-1]
 
-    async def close(self) -> None:
+    async def close(self) -> str:
+        """Write what is left, then end. Empty, or why not all of it could be written."""
         self._is_closing = True
-        self.log.flush()
-        while self.log.durable < self.log.position and not self.log.fault:
-            await asyncio.sleep(0.005)
-            self.log.flush()
+        await self._write_out()
         if self._sealing is not None:
             self._sealing.cancel()
-        if self._checkpoint is not None:
-            await self._checkpoint
-        await self._checkpoints.close()
+        try:
+            async with asyncio.timeout(CHECKPOINT_END_S):
+                if self._checkpoint is not None:
+                    await asyncio.shield(self._checkpoint)
+                await self._checkpoints.close()
+        except TimeoutError:
+            self._log_line.warning(
+                "checkpoint_left", text="a checkpoint did not end; the next start makes it"
+            )
+        fault = self._find_close_fault()
         is_safe = self._thread.close() and not self.log.fault
         self.segments.close()
         if is_safe and self.log.durable == self.log.position:
             self._mark_stop()
+        elif not fault:
+            fault = self.log.fault or "the log could not be closed"
         os.close(self._lock)
+        return fault
+
+    async def _write_out(self) -> None:
+        """Until all is durable; not longer than a moment on a disk that takes nothing."""
+        log = self.log
+        stuck_s = 0.0
+        log.flush()
+        while log.durable < log.position and not log.fault:
+            await asyncio.sleep(0.005)
+            log.flush()
+            log.on_tick(time.monotonic_ns())
+            if not (log.is_full or log.is_stalled):
+                stuck_s = 0.0
+            elif not stuck_s:
+                stuck_s = time.monotonic()
+            elif time.monotonic() - stuck_s > WRITE_OUT_S:
+                return
+
+    def _find_close_fault(self) -> str:
+        log = self.log
+        if log.fault:
+            return log.fault
+        left = int(log.position) - int(log.durable)
+        if not left:
+            return ""
+        return f"{left:,} changes could not be written: {log.full_cause or 'the disk does not answer'}"
 
     def _mark_stop(self) -> None:
         try:
@@ -258,13 +329,16 @@ class DurableStore:
 
 
 def lock(data_dir: Path) -> int:
-    descriptor = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise describe(data_dir / "lock", error, "cannot be opened") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         text = f"{data_dir} is in use by another broker"
-        raise StorageFault(text, "millstream serve --set data_dir=OTHER") from None
+        raise StorageFault(text, f"fuser -v {data_dir / 'lock'}", DATA_DIR) from None
     return descriptor
 
 

@@ -6,12 +6,16 @@ import json
 import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millstream.commands.outcome import CommandFailed, ExitCode
 from millstream.commands.settings import ConfigOption, OptionalOption, SetOption, load_settings
+
+if TYPE_CHECKING:
+    from millstream.config.load import Loaded
+    from millstream.runtime.start_fault import StartFault
 
 SCHEMES = {
     "mqtt": "mqtt",
@@ -24,6 +28,11 @@ SCHEMES = {
     "flight": "grpc+tcp",
 }
 TLS_SCHEMES = {"reader": "https", "flight": "grpc+tls"}
+
+STOPPED_TEXT = (
+    "The broker has stopped, and its storage had failed: {}. "
+    "Publishers that got no confirm must send again; start it again when the cause is removed."
+)
 
 EXAMPLES = """\b
 Examples:
@@ -63,11 +72,12 @@ def serve(
         raise CommandFailed(
             ExitCode.USAGE, f"--ready-file: there is no directory {ready_file.absolute().parent}."
         )
+    from millstream.app.server import StopFault
     from millstream.app.server import serve as run_broker
-    from millstream.app.storage import StorageFault
     from millstream.commands.reload import Reload
-    from millstream.runtime.listeners import ListenFault
     from millstream.runtime.logs import configure_logs
+    from millstream.runtime.start_fault import StartFault
+    from millstream.storage.disk import DiskFault
 
     log = loaded.config.log
     logs = configure_logs(
@@ -77,6 +87,8 @@ def serve(
     reload = Reload(loaded, load_again, logs)
     reload.install()
 
+    is_ready: list[bool] = []
+
     def on_ready(addresses: dict[str, tuple[str, int]]) -> None:
         for line in address_lines(
             addresses, loaded.config.websocket.path, loaded.config.reader.tls.cert_file is not None
@@ -84,20 +96,42 @@ def serve(
             print(line, flush=True)
         if ready_file is not None:
             write_ready_file(ready_file, addresses)
+        is_ready.append(True)
 
     try:
         code = run_broker(loaded.config, on_ready, lambda millstream: reload.connect(millstream.apply))
-    except StorageFault as fault:
-        raise CommandFailed(ExitCode.FAILED, f"The broker cannot start: {fault}.", fault.hint) from fault
-    except ListenFault as fault:
-        raise CommandFailed(ExitCode.FAILED, f"The broker cannot start: {fault}.", fault.hint) from fault
-    except OSError as error:
+    except StopFault as fault:
         raise CommandFailed(
-            ExitCode.FAILED,
-            f"The broker cannot start: {error.strerror or error}.",
-            "millstream serve --set mqtt.port=0 --set websocket.port=0 --set amqp.port=0",
-        ) from error
+            ExitCode.FAILED, STOPPED_TEXT.format(fault), "millstream storage verify"
+        ) from fault
+    except StartFault as fault:
+        raise explain(fault, loaded) from fault
+    except (DiskFault, OSError) as error:
+        raise explain_error(error, is_started=bool(is_ready)) from error
     raise typer.Exit(code)
+
+
+def explain(fault: StartFault, loaded: Loaded) -> CommandFailed:
+    """With the setting it is about and where that was written."""
+    origin = loaded.origins.get(tuple(fault.key.split("."))) if fault.key else None
+    place = "" if origin is None else f"{origin.text}: "
+    key = f"{fault.key}: " if fault.key else ""
+    code = ExitCode.USAGE if fault.is_setting else ExitCode.FAILED
+    return CommandFailed(code, f"The broker cannot start: {place}{key}{fault}.", fault.hint)
+
+
+def explain_error(error: Exception, *, is_started: bool) -> CommandFailed:
+    """What nobody has a better sentence for: an error of the system, with the file it is about."""
+    text = str(error)
+    if isinstance(error, OSError):
+        text = error.strerror or str(error)
+        if error.filename is not None:
+            text = f"{error.filename}: {text}"
+    if is_started:
+        return CommandFailed(
+            ExitCode.FAILED, f"The broker has ended because of an error: {text}.", "millstream storage verify"
+        )
+    return CommandFailed(ExitCode.FAILED, f"The broker cannot start: {text}.", "millstream config check")
 
 
 def address_lines(

@@ -143,12 +143,14 @@ class RealDisk(Disk):
     def sync_folder(self, folder: str) -> None:
         try:
             descriptor = os.open(self._root / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        except OSError as error:  # nothing was synced: no descriptor, or no folder
+            _refuse(error, folder)
+        try:
+            os.fsync(descriptor)
         except OSError as error:
             raise DiskFault(f"{folder}: {error.strerror or error}", is_sync=True) from error
+        finally:
+            os.close(descriptor)
 
     def remove_folder(self, folder: str) -> bool:
         try:

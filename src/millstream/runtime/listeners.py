@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from pathlib import Path
 from typing import Final
 
 from millstream.runtime.gate import Gate, Reception
+from millstream.runtime.start_fault import StartFault
 from millstream.runtime.tcp import TcpConnection
 from millstream.runtime.websocket import WebSocketConnection
 from millstream.runtime.websocket_upgrade import WebSocketOptions
@@ -16,16 +18,12 @@ from millstream.runtime.websocket_upgrade import WebSocketOptions
 BACKLOG: Final = 4096
 
 
-class ListenFault(Exception):
+class ListenFault(StartFault):
     """A socket could not be opened: which and why, and the command that would help."""
-
-    def __init__(self, text: str, hint: str) -> None:
-        super().__init__(text)
-        self.hint = hint
 
 
 def make_tls_context(
-    cert_file: Path, key_file: Path, ca_file: Path | None, needs_client_certificate: bool
+    cert_file: Path, key_file: Path, ca_file: Path | None, needs_client_certificate: bool, key: str = ""
 ) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -35,7 +33,7 @@ def make_tls_context(
             context.load_verify_locations(ca_file)
     except (OSError, ssl.SSLError) as error:
         text = f"the TLS files {cert_file} and {key_file} cannot be used: {error}"
-        raise ListenFault(text, "millstream config check") from None
+        raise ListenFault(text, "millstream config check", key, is_setting=True) from None
     if needs_client_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
     elif ca_file is not None:
@@ -72,9 +70,25 @@ async def listen(
             ssl_handshake_timeout=timeout_s if tls is not None else None,
         )
     except OSError as error:
-        key = f"{name.replace('_tls', '.tls')}.port"
-        text = f"{host}:{port} cannot be listened on for {name}: {error.strerror or error}"
-        raise ListenFault(text, f"millstream serve --set {key}=0") from None
+        section = name.removesuffix("_tls")
+        raise listen_fault(host, port, error, section, f"{name.replace('_tls', '.tls')}.port") from None
+
+
+def listen_fault(host: str, port: int, error: OSError, section: str, port_key: str) -> ListenFault:
+    """Named by the setting that is in the way: another port helps against one in use, not against a foreign address."""
+    reason = error.strerror or str(error)
+    text = f"{host} port {port} cannot be listened on: {reason}"
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        hint = f"millstream serve --set {section}.host=127.0.0.1"
+        return ListenFault(text, hint, f"{section}.host", is_setting=True)
+    if error.errno in (errno.EACCES, errno.EPERM):
+        text += "; ports below 1024 need the capability CAP_NET_BIND_SERVICE"
+        return ListenFault(
+            text, f"millstream serve --set {port_key}={port + 10_000}", port_key, is_setting=True
+        )
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return ListenFault(text, "ulimit -n", port_key)
+    return ListenFault(text, f"millstream serve --set {port_key}=0", port_key)
 
 
 def address_of(server: asyncio.Server) -> tuple[str, int]:

@@ -56,7 +56,11 @@ class LogThread(BatchWriter):
         on_progress: Callable[[], None],
         kernel: KernelSync | None = None,
         pace: Pace | None = None,
+        find_loss: Callable[[], str] | None = None,
     ) -> None:
+        self._find_loss = find_loss  # why what is written would not be found again, or nothing
+        self._looked_s = 0.0
+        self._is_lost = False
         self._pace = pace or Pace()
         self._files = files
         self._kernel = kernel  # syncs without the thread, where it can and no new file is needed
@@ -200,7 +204,7 @@ class LogThread(BatchWriter):
         self._worker.join(timeout=10)
         try:
             self._files.close()
-        except DiskFault:  # the log has been told
+        except (DiskFault, OSError):  # the log has been told
             return False
         return self._files.is_sound() and not self._worker.is_alive()
 
@@ -210,6 +214,7 @@ class LogThread(BatchWriter):
                 job = self._batches.get(timeout=self._pace.sync_interval_s)
             except queue.Empty:
                 self._sync()
+                self._look()
                 continue
             if job is None:
                 self._sync()
@@ -222,6 +227,24 @@ class LogThread(BatchWriter):
             if time.monotonic() - self._synced_s >= self._pace.sync_interval_s:
                 self._synced_s = time.monotonic()
                 self._sync()
+            if time.monotonic() - self._looked_s >= self._pace.sync_interval_s:
+                self._look()
+
+    def _look(self) -> bool:
+        """Whether the files of the log are still where a start would look for them. If not, the log is fenced."""
+        self._looked_s = time.monotonic()
+        if self._find_loss is None or self._log is None:
+            return True
+        loss = self._find_loss()
+        if not loss:
+            descriptor = self._files.descriptor()
+            if descriptor < 0 or os.fstat(descriptor).st_nlink:
+                return True
+            loss = "the file of the log was removed while the broker runs"
+        if not self._is_lost:
+            self._is_lost = True
+            self._answer(partial(self._log.on_failed, loss))
+        return False
 
     def _sync(self) -> None:
         """Without a sync per batch: now and then. A fault fences like any other."""
@@ -238,7 +261,9 @@ class LogThread(BatchWriter):
             except DiskFault as fault:
                 # what could not be written can be written again; what could not be synced cannot
                 if not fault.is_sync and not self._is_closing.is_set():
-                    self._answer(log.on_full)
+                    if not self._look():
+                        return
+                    self._answer(partial(log.on_full, fault.text, fault.is_full))
                     time.sleep(self._pace.retry_s)
                     continue
                 self._answer(partial(log.on_failed, fault.text))

@@ -33,9 +33,13 @@ class _Request:
 
 
 class SegmentThread(RecordSource):
-    """`on_damage` runs on the loop, once for every range that cannot be read."""
+    """Both are called on the loop: `on_damage` once for every range that cannot be read; `on_trouble` with the cause whenever
+    the disk fails to read, and with nothing once all that failed has been read."""
 
-    def __init__(self, disk: Disk, on_damage: Callable[[Damage], None]) -> None:
+    def __init__(
+        self, disk: Disk, on_damage: Callable[[Damage], None], on_trouble: Callable[[str], None]
+    ) -> None:
+        self._on_trouble = on_trouble
         self._reader = SegmentReader(disk)
         self._loop_reader = SegmentReader(disk)  # for what cannot wait: each belongs to one thread
         self._on_damage = on_damage
@@ -75,6 +79,8 @@ class SegmentThread(RecordSource):
                 failed, self._failed = self._failed, []
                 for request in failed:
                     self._serve(request)
+                if not self._failed:
+                    self._bring(partial(self._on_trouble, ""))
                 retry_at = time.monotonic() + RETRY_S
             timeout = max(retry_at - time.monotonic(), 0.0) if self._failed else None
             try:
@@ -93,8 +99,7 @@ class SegmentThread(RecordSource):
             found = self._reader.read(request.number, request.first, request.end, COUNT_MAX, BYTES_MAX)
         except DiskFault as fault:
             self._failed.append(request)
-            damage = Damage(folder_name(request.number), request.first, request.end, fault.text)
-            self._bring(partial(self._tell, damage))
+            self._bring(partial(self._on_trouble, f"{folder_name(request.number)}: {fault.text}"))
             return
         self._bring(partial(self._answer, request.waiter, found))
 

@@ -64,7 +64,11 @@ class Log:
         self.position: i64 = next_sequence - 1  # the last fact appended
         self.durable: i64 = next_sequence - 1  # all up to here are safe
         self.fault = ""  # why nothing more becomes durable
-        self.is_full = False  # only room is missing
+        self.is_full = (
+            False  # the batch cannot be written now: room is missing, or something else that may pass
+        )
+        self.full_cause = ""
+        self.lacks_room = False
         self.is_stalled = False  # the disk has taken nothing for too long
         self._since_ns: i64 = 0  # when the batch under way was first seen by a tick
         self._wanted: i64 = 0  # while lingering: go on as soon as this many have gathered
@@ -95,6 +99,8 @@ class Log:
     def on_written(self, batch: Batch, lingers: bool = False) -> None:
         """With `lingers` the writer calls `go_on` a little later, whatever comes until then."""
         self._is_writing = False
+        if self.fault:
+            return  # it was written where nobody will find it
         self.is_full = False
         self.is_stalled = False
         self._since_ns = 0
@@ -116,9 +122,11 @@ class Log:
         elif now_ns - self._since_ns >= self._stall_ns:
             self.is_stalled = True
 
-    def on_full(self) -> None:
-        """The batch waits for room: nothing is lost, nothing is confirmed."""
+    def on_full(self, cause: str = "", lacks_room: bool = True) -> None:
+        """The batch waits until it can be written: nothing is lost, nothing is confirmed."""
         self.is_full = True
+        self.full_cause = cause
+        self.lacks_room = lacks_room
 
     def on_failed(self, text: str) -> None:
         """The disk may have lost what it confirmed to have written: this node stops."""

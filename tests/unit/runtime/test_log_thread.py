@@ -28,7 +28,8 @@ class Bench:
         files = LogFiles(self.disk, DeadlyFailpoints(), FILE_SIZE, 1, 0, with_sync)
         self._answered = asyncio.Event()
         pace = Pace(0.001, 0.001, linger_sync_ns)
-        self.thread = LogThread(files, self._on_answer, None, pace)
+        self.loss = ""
+        self.thread = LogThread(files, self._on_answer, None, pace, lambda: self.loss)
         self.log = Log(self.thread, ManualWakeup(), 1)
 
     def _on_answer(self) -> None:
@@ -160,4 +161,30 @@ async def test_after_a_disk_that_stood_still_the_wait_for_company_is_still_short
     bench.thread._started_ns = now_ns - 10_000_000_000
     assert bench.thread._lingers(bench.log)
     assert bench.thread._linger_end_ns - time.monotonic_ns() <= log_thread.LINGER_ALL_NS_MAX
+    bench.thread.close()
+
+
+async def test_a_log_whose_files_are_gone_is_fenced_without_a_publish() -> None:
+    bench = Bench()
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    await bench.wait_durable(1)
+    bench.loss = "the log was removed"
+    await bench.wait_fault()
+    assert bench.log.fault == "the log was removed"
+    bench.thread.close()
+
+
+async def test_a_log_whose_files_are_gone_is_fenced_while_it_cannot_be_written() -> None:
+    bench = Bench()
+    bench.disk.fill(0)
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    while not bench.log.is_full:
+        await bench.wait()
+    assert bench.log.lacks_room
+    assert bench.log.full_cause
+    bench.loss = "the log was removed"
+    await bench.wait_fault()
+    assert bench.log.durable == 0
     bench.thread.close()

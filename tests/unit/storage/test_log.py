@@ -206,3 +206,21 @@ def test_the_end_of_a_wait_that_is_over_already_disturbs_nothing() -> None:
     log.append(1, b"c")
     log.go_on()
     assert [int(batch.count) for batch in writer.batches] == [1, 1]
+
+
+def test_a_batch_that_was_under_way_when_the_log_was_fenced_is_not_durable() -> None:
+    """Its sync may have succeeded, in a file that has no name any more."""
+    writer = SlowWriter()
+    log = Log(writer, ManualWakeup(), 1)
+    log.append(1, b"a")
+    log.flush()
+    log.on_failed("the log was removed")
+    log.on_written(writer.batches[0])
+    assert log.durable == 0
+
+
+def test_a_batch_that_cannot_be_written_tells_why() -> None:
+    log = Log(SlowWriter(), ManualWakeup(), 1)
+    log.on_full("log/1.log: Read-only file system", lacks_room=False)
+    assert log.is_full
+    assert (log.full_cause, log.lacks_room) == ("log/1.log: Read-only file system", False)

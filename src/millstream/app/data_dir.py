@@ -1,0 +1,83 @@
+"""Whether `data_dir` can be used, before anything else is done: made if it is missing, writable with all its parts."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import shlex
+from pathlib import Path
+from typing import Final
+
+from millstream.runtime.start_fault import StartFault
+
+KEY: Final = "data_dir"
+OTHER: Final = "millstream serve --set data_dir=OTHER_DIR"
+FOLDERS: Final = ("log", "state", "queues", "quarantine")
+FILES: Final = ("lock", "state/data.mdb", "state/lock.mdb")
+
+
+def prepare_data_dir(data_dir: Path) -> None:
+    """StartFault when a broker cannot work there, with what to type."""
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise StartFault(f"{data_dir} is not a directory", OTHER, KEY, is_setting=True) from None
+    except OSError as error:
+        raise describe(data_dir, error, "cannot be made") from None
+    for name in ("", *FOLDERS):
+        _check_writable(data_dir / name, os.W_OK | os.X_OK)
+    for name in FILES:
+        _check_writable(data_dir / name, os.R_OK | os.W_OK)
+
+
+def _check_writable(path: Path, mode: int) -> None:
+    try:
+        is_there = path.exists()
+    except OSError as error:
+        raise describe(path, error, "cannot be looked at") from None
+    if is_there and not os.access(path, mode):
+        reason = errno.EROFS if is_read_only(path) else errno.EACCES
+        raise describe(path, OSError(reason, os.strerror(reason)), "cannot be written to")
+
+
+def is_read_only(path: Path) -> bool:
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
+def describe(path: Path, error: OSError, what: str) -> StartFault:
+    """An error of the system about a path below `data_dir`, with what would help against this one."""
+    text = f"{path} {what}: {error.strerror or error}"
+    lasts = True
+    hint = OTHER
+    if error.errno in (errno.EACCES, errno.EPERM):
+        text += f" (the broker runs as {user_name()})"
+        hint = f"sudo install -d -o {user_name()} -m 700 {shlex.quote(str(path))}"
+        if path.exists():
+            hint = f"sudo chown -R {user_name()} {shlex.quote(str(path))}"
+    elif error.errno == errno.EROFS:
+        hint = f"sudo mount -o remount,rw {shlex.quote(str(mount_of(path)))}"
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = f"df -h {shlex.quote(str(path.parent))}"
+        lasts = False
+    elif error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO):
+        hint = "dmesg | tail" if error.errno == errno.EIO else "ulimit -n"
+        lasts = False
+    return StartFault(text, hint, KEY, is_setting=lasts)
+
+
+def user_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def mount_of(path: Path) -> Path:
+    place = path.absolute()
+    while not os.path.ismount(place) and place != place.parent:
+        place = place.parent
+    return place

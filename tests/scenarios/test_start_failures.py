@@ -1,0 +1,166 @@
+"""A start that fails says which setting is in the way, where it was written, why, and what to type next; the exit code says
+whether starting again can help (1) or not (2)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import StartBroker
+
+TIMEOUT_S = 60
+PROJECT = Path(__file__).resolve().parents[2]
+PATHS = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+PORT_HINTS = ("mqtt.port=0", "websocket.port=0", "amqp.port=0")
+
+
+def serve(
+    folder: Path, text: str, *, settings: tuple[str, ...] = (), module: str = "millstream"
+) -> tuple[int, str]:
+    """Exit code and standard error of a broker that must not start."""
+    config = folder / "plant.yaml"
+    config.write_text("mqtt:\n  port: 0\nwebsocket:\n  enabled: false\namqp:\n  enabled: false\n" + text)
+    command = [sys.executable, "-m", module, "serve", "--config", str(config)]
+    for setting in settings:
+        command += ["--set", setting]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([*PATHS, str(PROJECT)])},
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def assert_data_dir_refused(folder: Path, path: Path, *words: str) -> None:
+    code, said = serve(folder, f"data_dir: {path}\n")
+    assert code == 2, said
+    assert "plant.yaml:7: data_dir: " in said
+    for word in words:
+        assert word in said
+    assert "next: " in said
+    assert not any(hint in said for hint in PORT_HINTS)
+
+
+def test_a_data_dir_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("mine")
+    assert_data_dir_refused(tmp_path, tmp_path / "data", "is not a directory", "--set data_dir=OTHER_DIR")
+    assert (tmp_path / "data").read_text() == "mine"
+
+
+def test_a_data_dir_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert_data_dir_refused(tmp_path, tmp_path / "file" / "data", "cannot be made", "Not a directory")
+
+
+def test_a_data_dir_that_cannot_be_made(tmp_path: Path) -> None:
+    """Not even by root: the system makes nothing there."""
+    assert_data_dir_refused(tmp_path, Path("/proc/millstream/data"), "cannot be made")
+
+
+def test_a_data_dir_with_a_name_that_is_too_long(tmp_path: Path) -> None:
+    assert_data_dir_refused(tmp_path, tmp_path / ("x" * 300), "File name too long")
+
+
+def test_a_data_dir_whose_parents_are_missing_is_made(start_broker: StartBroker, tmp_path: Path) -> None:
+    start_broker(f"data_dir={tmp_path / 'a' / 'b' / 'c'}")
+    assert (tmp_path / "a" / "b" / "c" / "log").is_dir()
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m,ro", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("only root may mount a read-only file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("name", [".", "data"])
+def test_a_data_dir_on_a_read_only_file_system(tmp_path: Path, read_only: Path, name: str) -> None:
+    advice = f"mount -o remount,rw {read_only}"
+    assert_data_dir_refused(tmp_path, read_only / name, "Read-only file system", advice)
+
+
+@pytest.mark.parametrize("part", [".", "log", "state", "lock"])
+def test_a_data_dir_that_may_not_be_written_to(tmp_path: Path, part: str) -> None:
+    """A part that was left by a command of another user counts too."""
+    data = tmp_path / "data"
+    data.mkdir()
+    denied = data / part
+    if part == "lock":
+        denied.touch()
+    else:
+        denied.mkdir(exist_ok=True)
+    denied.chmod(0o400 if part == "lock" else 0o500)
+    code, said = serve(tmp_path, f"data_dir: {data}\n", module="crash.unprivileged")
+    assert code == 2, said
+    assert "plant.yaml:7: data_dir: " in said
+    assert "cannot be written to: Permission denied (the broker runs as " in said
+    assert "next: sudo chown -R " in said
+    assert said.rstrip().endswith(str(denied))
+
+
+def test_a_data_dir_in_use(start_broker: StartBroker, tmp_path: Path) -> None:
+    """Starting again may help: exit code 1."""
+    start_broker(f"data_dir={tmp_path / 'data'}")
+    code, said = serve(tmp_path, f"data_dir: {tmp_path / 'data'}\n")
+    assert code == 1
+    assert "plant.yaml:7: data_dir: " in said
+    assert "is in use by another broker" in said
+    assert f"next: fuser -v {tmp_path / 'data' / 'lock'}" in said
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, said = serve(
+            tmp_path,
+            f"data_dir: {tmp_path / 'data'}\nreader:\n  enabled: false\n",
+            settings=(f"mqtt.port={port}",),
+        )
+    assert code == 1
+    assert f"--set mqtt.port={port}: mqtt.port: 127.0.0.1 port {port} cannot be listened on" in said
+    assert "next: millstream serve --set mqtt.port=0" in said
+
+
+def test_an_address_of_another_machine(tmp_path: Path) -> None:
+    """The host is in the way, not the port."""
+    text = f"data_dir: {tmp_path / 'data'}\nauth:\n  allow_anonymous: true\n"
+    code, said = serve(tmp_path, text, settings=("mqtt.host=192.0.2.1",))
+    assert code == 2
+    assert "--set mqtt.host=192.0.2.1: mqtt.host: 192.0.2.1 port 0 cannot be listened on" in said
+    assert "next: millstream serve --set mqtt.host=127.0.0.1" in said
+
+
+def test_a_privileged_port(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may use every port")
+    code, said = serve(tmp_path, f"data_dir: {tmp_path / 'data'}\n", settings=("mqtt.port=81",))
+    assert code == 2
+    assert "CAP_NET_BIND_SERVICE" in said
+
+
+def test_a_certificate_that_is_none(tmp_path: Path) -> None:
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).write_text("nothing\n")
+        (tmp_path / name).chmod(0o600)
+    text = f"data_dir: {tmp_path / 'data'}\n"
+    tls = ("mqtt.tls.cert_file=cert.pem", "mqtt.tls.key_file=key.pem", "mqtt.tls.enabled=true")
+    code, said = serve(tmp_path, text, settings=tls)
+    assert code == 2
+    assert "mqtt.tls" in said
+    assert not (tmp_path / "data").exists(), "nothing is opened or changed"
