@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
 import socket
 import ssl
 from collections.abc import Iterator
@@ -143,3 +145,101 @@ def test_without_a_certificate_of_the_authority_nobody_comes_in(
         return  # refused during the handshake
     client.expect_closed()
     client.close()
+
+
+# ------------------------------------------------------------ strangers at the door
+
+
+def client_hello() -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    hello = make_context().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        hello.do_handshake()
+    return outgoing.read()
+
+
+def open_raw(port: int, data: bytes) -> socket.socket:
+    opened = socket.create_connection(("127.0.0.1", port), 10)
+    opened.sendall(data)
+    return opened
+
+
+def read_to_end(opened: socket.socket) -> bytes:
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while data := opened.recv(65_536):
+            found += data
+    return found
+
+
+def is_ended(opened: socket.socket) -> bool:
+    try:
+        return opened.recv(65_536) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """Two places for handshakes, and a long time for each."""
+    chain, key, _ = write_files(tmp_path)
+    settings = (
+        f"mqtt.tls.cert_file={chain}",
+        f"mqtt.tls.key_file={key}",
+        "mqtt.tls.port=0",
+        "mqtt.max_tls_handshakes=2",
+        "mqtt.handshake_timeout=60s",
+    )
+    broker = BrokerProcess(tmp_path, settings, ())
+    broker.wait_ready()
+    yield broker
+    broker.kill()
+
+
+def test_who_sends_no_whole_hello_takes_no_place(narrow: BrokerProcess) -> None:
+    port = narrow.ports["mqtt_tls"]
+    hello = client_hello()
+    strangers = [open_raw(port, data) for data in (b"", hello[:1], hello[:8], hello[:100], hello[:-1]) * 4]
+    with TlsClient(port, 5, make_context()) as client:
+        client.connect()
+    # the rest of a hello may still come
+    late = open_raw(port, hello[:100])
+    late.sendall(hello[100:])
+    assert late.recv(1) == b"\x16"
+    for opened in (*strangers, late):
+        opened.close()
+
+
+def test_handshakes_that_stall_make_room_for_others(narrow: BrokerProcess) -> None:
+    port = narrow.ports["mqtt_tls"]
+    stalled = [open_raw(port, client_hello()) for _ in range(6)]
+    with TlsClient(port, 5, make_context()) as client:
+        client.connect()
+    ended: set[socket.socket] = set()
+    while len(ended) < 3:  # long before their time
+        ready, _, _ = select.select([opened for opened in stalled if opened not in ended], [], [], 10)
+        assert ready, "nobody had to make room"
+        ended |= {opened for opened in ready if is_ended(opened)}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\xff\xff\x01\x00\x00\x00",
+    ],
+)
+def test_bytes_that_are_no_tls_are_closed_at_once(narrow: BrokerProcess, data: bytes) -> None:
+    assert read_to_end(open_raw(narrow.ports["mqtt_tls"], data)) == b""
+    half = open_raw(narrow.ports["mqtt_tls"], client_hello()[:50])
+    half.shutdown(socket.SHUT_WR)
+    assert read_to_end(half) == b""
+
+
+def test_a_broker_stops_though_strangers_stand_at_its_door(narrow: BrokerProcess) -> None:
+    port = narrow.ports["mqtt_tls"]
+    strangers = [open_raw(port, data) for data in (b"", client_hello()[:20], client_hello(), client_hello())]
+    assert narrow.stop() == 0
+    for opened in strangers:
+        opened.close()

@@ -43,11 +43,12 @@ from millstream.runtime.deadlines import Deadlines
 from millstream.runtime.entropy import SystemEntropy
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.gate import Gate, Reception
-from millstream.runtime.listeners import ListenFault, address_of, listen, make_tls_context
+from millstream.runtime.listeners import ListenFault, Server, address_of, listen, make_tls_context
 from millstream.runtime.log_health import LogHealth
 from millstream.runtime.log_observer import LogObserver
 from millstream.runtime.logs import configure_logs
 from millstream.runtime.memory import keep_freed_memory
+from millstream.runtime.tls_server import TlsDoor
 from millstream.runtime.turn import LoopTurn
 from millstream.runtime.verifier import Verifier
 from millstream.runtime.wakeup import LoopWakeup
@@ -116,7 +117,7 @@ class Millstream:
         self._has_control = with_control and config.control.enabled
         self._control: Control | None = None
         self._reader: ReaderProcess | None = None
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[Server] = []
         self._ticker: asyncio.Task[None] | None = None
         self._verifier: Verifier | None = None
         self._gate: Gate | None = None
@@ -179,10 +180,11 @@ class Millstream:
         self._system_topics.on_tick(now_ns)
         self._health_topics.on_tick()
         try:
+            door = TlsDoor(self._gate, loop)
             for listener in listeners_of(self.config):
                 if listener.section == "reader":
                     continue  # it has a process of its own
-                self._servers.append(await self._listen(self._gate, listener))
+                self._servers.append(await self._listen(self._gate, listener, door))
                 self.addresses[listener.name] = address_of(self._servers[-1])
             await self._start_control(self._verifier)
         except ListenFault:
@@ -255,7 +257,7 @@ class Millstream:
     def _on_folded(self, sequence: int) -> None:
         self.broker.on_folded(sequence)
 
-    async def _listen(self, gate: Gate, listener: Listener) -> asyncio.Server:
+    async def _listen(self, gate: Gate, listener: Listener, door: TlsDoor) -> Server:
         tls = listener.tls
         context = None
         if tls is not None and tls.cert_file is not None and tls.key_file is not None:
@@ -279,7 +281,9 @@ class Millstream:
         if listener.section == "amqp":
             assert self._amqp is not None
             reception = AmqpReception(self._amqp)
-        return await listen(gate, reception, listener.name, listener.host, listener.port, options, context)
+        return await listen(
+            gate, reception, listener.name, listener.host, listener.port, options, context, door
+        )
 
     async def stop(self) -> None:
         """Stop accepting, tell every client, let what was sent leave, then close."""

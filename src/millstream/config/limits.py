@@ -27,6 +27,7 @@ def to_limits(config: Config) -> Limits:
         connections_max=mqtt.max_connections,
         unauthenticated_max=mqtt.max_unauthenticated,
         unauthenticated_per_address_max=mqtt.max_unauthenticated_per_address,
+        tls_handshakes_max=mqtt.max_tls_handshakes,
         keep_alive_s_max=mqtt.max_keep_alive,
         receive_maximum=mqtt.receive_maximum,
         topic_alias_maximum=mqtt.topic_alias_maximum,

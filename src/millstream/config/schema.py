@@ -87,6 +87,13 @@ class Mqtt(Section):
         minimum=1,
         maximum=10_000_000,
     )
+    max_tls_handshakes: Whole = setting(
+        _DEFAULTS.tls_handshakes_max,
+        "TLS connections, over all listeners, that may be between their first message and an accepted login at the same "
+        "time; at most half of them from one address. More wait, and who keeps them waiting for a second is closed.",
+        minimum=1,
+        maximum=10_000_000,
+    )
     handshake_timeout: FractionalSeconds = setting(
         _DEFAULTS.handshake_timeout_ms / 1000,
         "Time from accept to a complete CONNECT, TLS and WebSocket handshakes included.",

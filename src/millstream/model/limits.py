@@ -28,6 +28,7 @@ class Limits:
     connections_max: int = 100_000
     unauthenticated_max: int = 20_000
     unauthenticated_per_address_max: int = 15_000
+    tls_handshakes_max: int = 1000  # between ClientHello and authentication
 
     # --- connection
     keep_alive_s_max: int = 65_535  # a longer or absent keep-alive is answered with this [MQTT-3.1.2-21]

@@ -40,6 +40,14 @@ class Asker(ABC):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class HandshakePlace(ABC):
+    """A place among those who may have TLS state without being authenticated."""
+
+    @abstractmethod
+    def release(self) -> None: ...
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Reception(ABC):
     """Which protocol a listener speaks: gives each of its connections an endpoint."""
 

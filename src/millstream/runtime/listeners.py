@@ -12,10 +12,14 @@ from typing import Final
 from millstream.runtime.gate import Gate, Reception
 from millstream.runtime.start_fault import StartFault
 from millstream.runtime.tcp import TcpConnection
+from millstream.runtime.tls_server import TlsDoor, TlsServer
+from millstream.runtime.transport import TransportLink
 from millstream.runtime.websocket import WebSocketConnection
 from millstream.runtime.websocket_upgrade import WebSocketOptions
 
 BACKLOG: Final = 4096
+
+Server = asyncio.Server | TlsServer
 
 
 class ListenFault(StartFault):
@@ -49,26 +53,25 @@ async def listen(
     port: int,
     websocket: WebSocketOptions | None,
     tls: ssl.SSLContext | None,
-) -> asyncio.Server:
+    door: TlsDoor,
+) -> Server:
     loop = asyncio.get_running_loop()
 
+    def make_link() -> TransportLink:
+        if websocket is not None:
+            return WebSocketConnection(gate, websocket)
+        return TcpConnection(gate, reception)
+
     def make_connection() -> asyncio.Protocol:
-        connection: object = (
-            TcpConnection(gate, reception) if websocket is None else WebSocketConnection(gate, websocket)
-        )
+        connection: object = make_link()
         return connection  # type: ignore[return-value]  # duck-typed, so that it can be compiled
 
-    timeout_s = gate.limits.handshake_timeout_ms / 1000
     try:
-        return await loop.create_server(
-            make_connection,
-            host,
-            port,
-            backlog=BACKLOG,
-            reuse_address=True,
-            ssl=tls,
-            ssl_handshake_timeout=timeout_s if tls is not None else None,
-        )
+        if tls is not None:
+            server = TlsServer(door, tls, make_link)
+            await server.open(host, port)
+            return server
+        return await loop.create_server(make_connection, host, port, backlog=BACKLOG, reuse_address=True)
     except OSError as error:
         section = name.removesuffix("_tls")
         raise listen_fault(host, port, error, section, f"{name.replace('_tls', '.tls')}.port") from None
@@ -91,7 +94,7 @@ def listen_fault(host: str, port: int, error: OSError, section: str, port_key: s
     return ListenFault(text, f"millstream serve --set {port_key}=0", port_key)
 
 
-def address_of(server: asyncio.Server) -> tuple[str, int]:
+def address_of(server: Server) -> tuple[str, int]:
     sockets: tuple[socket.socket, ...] = tuple(server.sockets)
     host, port = sockets[0].getsockname()[:2]
     return str(host), int(port)

@@ -15,7 +15,7 @@ from millstream.protocols.endpoint import Endpoint, Link
 from millstream.security.authentication import Credentials
 
 if TYPE_CHECKING:
-    from millstream.runtime.gate import Gate, Reception
+    from millstream.runtime.gate import Gate, HandshakePlace, Reception
 
 WAITS_FOR_OUTLET: Final[i64] = 1
 WAITS_FOR_ANSWER: Final[i64] = 2
@@ -38,6 +38,28 @@ class TransportLink(Link):
         self._is_counted = False
         self._abort_ns: i64 = 0
         self._due_ns: i64 = 0  # when the nearest entry in `deadlines` is due
+        self._accepted_ns: i64 = 0
+        self._place: HandshakePlace | None = None
+
+    def take_over(self, address: str, accepted_ns: i64, place: HandshakePlace) -> None:
+        """The gate let it in before its TLS handshake: it counts from then on."""
+        self.address = address
+        self._accepted_ns = accepted_ns
+        self._place = place
+        self._is_stranger = True
+        self._is_counted = True
+
+    def release(self) -> None:
+        """It is counted no more; for one whose TLS handshake failed, which nobody calls lost."""
+        self._be_known()
+        if self._is_counted:
+            self._is_counted = False
+            self.gate.on_gone()
+
+    @property
+    def waits_for_peer(self) -> bool:
+        """Whether the next step is the client's, not the broker's."""
+        return self._waits & WAITS_FOR_ANSWER == 0
 
     # ------------------------------------------------------- asyncio protocol
 
@@ -47,7 +69,9 @@ class TransportLink(Link):
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) else "local"
         gate = self.gate
-        if not gate.admit(self.address, now_ns):
+        if self._accepted_ns:
+            now_ns = self._accepted_ns  # the time for the handshake began there
+        elif not gate.admit(self.address, now_ns):
             transport.abort()
             return
         self._is_stranger = True
@@ -70,10 +94,7 @@ class TransportLink(Link):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
-        self._be_known()
-        if self._is_counted:
-            self._is_counted = False
-            self.gate.on_gone()
+        self.release()
         if self._waits & WAITS_FOR_ANSWER:
             self.gate.asker.forget(self)
         endpoint = self.endpoint
@@ -153,6 +174,10 @@ class TransportLink(Link):
             self._is_stranger = False
             self.gate.on_known(self.address)
             self.gate.strange.pop(self, None)
+        place = self._place
+        if place is not None:
+            self._place = None
+            place.release()
 
     def _arm(self, due_ns: i64) -> None:
         """See to it that `on_due` is called by then; an earlier entry will see to it too."""

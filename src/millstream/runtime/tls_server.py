@@ -1,0 +1,293 @@
+"""TLS listeners: a connection gets its TLS state only when its ClientHello is there and a place is free.
+
+Until then it is a socket with nothing read from it: the kernel keeps the bytes, and `SO_RCVLOWAT` keeps it from waking
+the loop before they are all there. Handshakes are begun a few at a time, so that a flood of them leaves the loop to
+everybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Final, cast
+
+import structlog
+
+from millstream.runtime.gate import Gate, HandshakePlace
+from millstream.runtime.tls_admission import Candidate, TlsAdmission
+from millstream.runtime.transport import TransportLink
+
+BACKLOG: Final = 4096
+ACCEPTS_AT_ONCE: Final = 64
+ACCEPT_PAUSE_S: Final = 0.5  # after one that failed, for want of descriptors
+BEGUN_AT_ONCE: Final = 8
+PACE_S: Final = 0.005  # between two rounds of handshakes: others have their turn
+SWEEP_S: Final = 0.25
+SHUTDOWN_S: Final = 5.0
+RECORD_HEAD: Final = 5
+HELLO_MIN: Final = RECORD_HEAD + 4
+HELLO_MAX: Final = RECORD_HEAD + 16 * 1024
+IDLE_WAKEUPS_MAX: Final = 8  # without a byte more: the kernel does not keep to SO_RCVLOWAT
+_HANDSHAKE: Final = 22
+_CLIENT_HELLO: Final = 1
+
+
+class Arrival(Candidate):
+    """An accepted socket that has no TLS state yet."""
+
+    def __init__(self, server: TlsServer, link: socket.socket, address: str, accepted_ns: int) -> None:
+        super().__init__(address)
+        self.server = server
+        self.socket = link
+        self.address = address
+        self.accepted_ns = accepted_ns
+        self.wanted = HELLO_MIN
+        self.idle_wakeups = 0
+        self.is_read = False  # the loop watches its socket
+        self.connection: TransportLink | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def waits_for_peer(self) -> bool:
+        return self.connection is None or self.connection.waits_for_peer
+
+
+class Place(HandshakePlace):
+    def __init__(self, door: TlsDoor, arrival: Arrival) -> None:
+        self._door = door
+        self._arrival = arrival
+
+    def release(self) -> None:
+        self._door.on_released(self._arrival)
+
+
+class TlsDoor:
+    """What all TLS listeners share: those who have no TLS state yet, and the places for handshakes."""
+
+    def __init__(self, gate: Gate, loop: asyncio.AbstractEventLoop) -> None:
+        self.gate = gate
+        self.loop = loop
+        self.admission = TlsAdmission(int(gate.limits.tls_handshakes_max))
+        self._timeout_ns = int(gate.limits.handshake_timeout_ms) * 1_000_000
+        self._arrivals: dict[Arrival, None] = {}  # in the order they came
+        self._pump: asyncio.TimerHandle | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+
+    # ---------------------------------------------------------------- arriving
+
+    def take_in(self, server: TlsServer, link: socket.socket, address: str) -> None:
+        now_ns = time.monotonic_ns()
+        if not self.gate.admit(address, now_ns):
+            link.close()
+            return
+        arrival = Arrival(server, link, address, now_ns)
+        self._arrivals[arrival] = None
+        try:
+            link.setblocking(False)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, HELLO_MIN)
+            self.loop.add_reader(link, self._on_readable, arrival)
+        except OSError:  # gone already
+            self.drop(arrival)
+            return
+        arrival.is_read = True
+        if self._sweep is None:
+            self._sweep = self.loop.call_later(SWEEP_S, self._on_sweep)
+
+    def _on_readable(self, arrival: Arrival) -> None:
+        try:
+            data = arrival.socket.recv(arrival.wanted, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.drop(arrival)
+            return
+        wanted = hello_length(data)
+        if wanted == 0:  # no TLS, or it has gone
+            self.drop(arrival)
+        elif len(data) >= wanted:
+            self._stop_reading(arrival)
+            self.admission.put(arrival)
+            self._start_pump(0)
+        elif wanted == arrival.wanted and len(data) < wanted:
+            arrival.idle_wakeups += 1  # less than asked for: the peer has closed its half
+            if arrival.idle_wakeups >= IDLE_WAKEUPS_MAX:
+                self.drop(arrival)
+        else:
+            arrival.wanted = wanted
+            with contextlib.suppress(OSError):
+                arrival.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+
+    def _stop_reading(self, arrival: Arrival) -> None:
+        if arrival.is_read:
+            arrival.is_read = False
+            self.loop.remove_reader(arrival.socket)
+
+    def drop(self, arrival: Arrival) -> None:
+        """It never got as far as a handshake."""
+        if self._arrivals.pop(arrival, arrival) is arrival:
+            return  # dropped or begun already
+        self._stop_reading(arrival)
+        arrival.is_gone = True
+        arrival.socket.close()
+        self.gate.on_known(arrival.address)
+        self.gate.on_gone()
+
+    def _on_sweep(self) -> None:
+        self._sweep = None
+        due_ns = time.monotonic_ns() - self._timeout_ns
+        while self._arrivals:
+            oldest = next(iter(self._arrivals))
+            if oldest.accepted_ns > due_ns:
+                break
+            self.drop(oldest)
+        if self._arrivals:
+            self._sweep = self.loop.call_later(SWEEP_S, self._on_sweep)
+
+    # -------------------------------------------------------------- handshakes
+
+    def _start_pump(self, delay_s: float) -> None:
+        if self._pump is None:
+            self._pump = self.loop.call_later(delay_s, self._on_pump)
+
+    def _on_pump(self) -> None:
+        self._pump = None
+        admission = self.admission
+        for _ in range(BEGUN_AT_ONCE):
+            now_ns = time.monotonic_ns()
+            taken = admission.take(now_ns)
+            if taken is None:
+                stalled = admission.find_stalled(now_ns)
+                if stalled is None:
+                    break
+                assert isinstance(stalled, Arrival)
+                self._give_up(stalled)
+                continue
+            assert isinstance(taken, Arrival)
+            self._begin(taken)
+        if admission.has_waiting:
+            self._start_pump(PACE_S)
+
+    def _begin(self, arrival: Arrival) -> None:
+        self._arrivals.pop(arrival, None)
+        connection = arrival.server.make_connection()
+        connection.take_over(arrival.address, arrival.accepted_ns, Place(self, arrival))
+        arrival.connection = connection
+        arrival.task = self.loop.create_task(self._shake_hands(arrival, connection))
+
+    async def _shake_hands(self, arrival: Arrival, connection: TransportLink) -> None:
+        left_ns = arrival.accepted_ns + self._timeout_ns - time.monotonic_ns()
+        protocol = cast("asyncio.Protocol", connection)  # duck-typed, so that it can be compiled
+        try:
+            arrival.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+            await self.loop.connect_accepted_socket(
+                lambda: protocol,
+                arrival.socket,
+                ssl=arrival.server.context,
+                ssl_handshake_timeout=max(left_ns / 1e9, 0.001),
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
+        except (OSError, asyncio.CancelledError):  # of TLS, of the network, out of time, given up
+            connection.release()
+            arrival.socket.close()
+
+    def _give_up(self, arrival: Arrival) -> None:
+        self.admission.release(arrival)
+        connection = arrival.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
+        elif arrival.task is not None:
+            arrival.task.cancel()
+
+    def on_released(self, arrival: Arrival) -> None:
+        self.admission.release(arrival)
+        if self.admission.has_waiting:
+            self._start_pump(0)
+
+    def close(self, server: TlsServer) -> None:
+        for arrival in [arrival for arrival in self._arrivals if arrival.server is server]:
+            self.drop(arrival)
+        for holder in self.admission.holders():
+            assert isinstance(holder, Arrival)
+            if holder.server is server and holder.task is not None:
+                holder.task.cancel()  # changes nothing for one that is past its handshake
+
+
+class TlsServer:
+    """One address to listen on; has the face of `asyncio.Server` that a broker uses."""
+
+    def __init__(
+        self,
+        door: TlsDoor,
+        context: ssl.SSLContext,
+        make_connection: Callable[[], TransportLink],
+    ) -> None:
+        self._door = door
+        self.context = context
+        self.make_connection = make_connection
+        self.sockets: list[socket.socket] = []
+        self._log = structlog.get_logger("millstream")
+
+    async def open(self, host: str, port: int) -> None:
+        """OSError: an address cannot be listened on."""
+        infos = await self._door.loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(infos):
+                listening = socket.socket(family, kind, protocol)
+                self.sockets.append(listening)
+                listening.setblocking(False)
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listening.bind(address)
+                listening.listen(BACKLOG)
+        except OSError:
+            self.close()
+            raise
+        for listening in self.sockets:
+            self._door.loop.add_reader(listening, self._on_acceptable, listening)
+
+    def _on_acceptable(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            try:
+                link, peer = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as error:
+                self._log.warning("accept_failed", reason=error.strerror or str(error))
+                self._door.loop.remove_reader(listening)
+                self._door.loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
+                return
+            self._door.take_in(self, link, str(peer[0]))
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if listening in self.sockets:
+            self._door.loop.add_reader(listening, self._on_acceptable, listening)
+
+    def close(self) -> None:
+        for listening in self.sockets:
+            if listening.fileno() >= 0:
+                self._door.loop.remove_reader(listening)
+            listening.close()
+        self.sockets = []
+        self._door.close(self)
+
+    async def wait_closed(self) -> None:
+        """Nothing is left to wait for."""
+
+
+def hello_length(data: bytes) -> int:
+    """Bytes of the record that the ClientHello begins with; what is known so far is enough to ask for more. 0: not TLS."""
+    if not data or data[0] != _HANDSHAKE:
+        return 0
+    if len(data) < HELLO_MIN:
+        return HELLO_MIN
+    length = RECORD_HEAD + int.from_bytes(data[3:5], "big")
+    if data[1] != 3 or data[RECORD_HEAD] != _CLIENT_HELLO or not HELLO_MIN <= length <= HELLO_MAX:
+        return 0
+    return length
