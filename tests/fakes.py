@@ -254,6 +254,9 @@ class RecordingObserver(Observer):
     def denied(self, client_id: str, user: str, action: str, topic: bytes) -> None:
         self.lines.append(("denied", client_id, f"{action} {topic.decode()}"))
 
+    def limited(self, client_id: str, user: str, address: str, text: str) -> None:
+        self.lines.append(("limited", client_id, text))
+
     def failed(self, client_id: str, address: str, error: BaseException) -> None:
         self.lines.append(("failed", client_id, repr(error)))
 

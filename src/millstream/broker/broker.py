@@ -263,7 +263,9 @@ class Broker:
         """Add or replace it; True when the session had that filter already."""
         name = subscription.name()
         account = session.account
-        existed = self._check_subscriptions(session, name)
+        existed = session.subscriptions.admit(
+            name, subscription.filter, self.limits, account.router.tree.shapes
+        )
         session.subscriptions.put(name, subscription)
         account.router.subscribe(subscription)
         self._save_subscription(session, subscription, b"", 0)
@@ -274,26 +276,14 @@ class Broker:
     def consume(self, session: Session, subscription: Subscription, wish: Wish) -> None:
         """Join a group of the queue that the filter names; Refused when there is no such queue."""
         name = subscription.name()
-        self._check_subscriptions(session, name)
+        shapes = session.account.router.tree.shapes
+        session.subscriptions.admit(name, subscription.filter, self.limits, shapes)
         consumer = session.account.queues.join(session, name, subscription.filter, wish)
         session.subscriptions.put(name, subscription)
         terms = EXPLICIT if consumer.is_explicit else 0
         if not consumer.group.queue.is_durable:
             terms |= EPHEMERAL_QUEUE
         self._save_subscription(session, subscription, wish.group.encode(), terms)
-
-    def _check_subscriptions(self, session: Session, name: bytes) -> bool:
-        """Whether the session has one of that name; Refused when there is no room for another."""
-        held = session.subscriptions
-        if held.find(name) is not None:
-            return True
-        if held.count() >= self.limits.subscriptions_max:
-            raise Refused(Reason.QUOTA_EXCEEDED, "the session holds as many subscriptions as it may")
-        if held.name_bytes + len(name) > self.limits.subscription_bytes_max:
-            raise Refused(
-                Reason.QUOTA_EXCEEDED, "the subscriptions of the session are as long as they may be"
-            )
-        return False
 
     def _save_subscription(
         self, session: Session, subscription: Subscription, group: bytes, terms: int

@@ -22,5 +22,9 @@ class Observer(ABC):
     def denied(self, client_id: str, user: str, action: str, topic: bytes) -> None: ...
 
     @abstractmethod
+    def limited(self, client_id: str, user: str, address: str, text: str) -> None:
+        """A limit keeps a client from something, or slows it down; the connection lives."""
+
+    @abstractmethod
     def failed(self, client_id: str, address: str, error: BaseException) -> None:
         """Our own bug, met while serving this connection, which is closed for it."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millstream.config.amqp import Amqp
+from millstream.config.rates import RateLimit
 from millstream.config.schema import PACKET_OVERHEAD, Config
 from millstream.model.limits import Limits
 
 
 def to_limits(config: Config) -> Limits:
-    mqtt, broker, session, rates = config.mqtt, config.broker, config.session, config.ratelimit
+    mqtt, broker, session = config.mqtt, config.broker, config.session
     packet_size_max = mqtt.max_packet_size
     limits = Limits(
         message_size_max=broker.max_message_size,
@@ -49,6 +50,7 @@ def to_limits(config: Config) -> Limits:
         subscriptions_max=session.max_subscriptions,
         subscription_bytes_max=session.max_subscription_bytes,
         filters_per_subscribe_max=session.max_filters_per_subscribe,
+        session_shapes_max=session.max_filter_shapes,
         will_delay_s_max=session.max_will_delay_interval,
         retained_messages_max=broker.max_retained_messages,
         retained_bytes_max=broker.max_retained_bytes,
@@ -58,8 +60,16 @@ def to_limits(config: Config) -> Limits:
         downgrade_qos2_subscribe=mqtt.downgrade_qos2_subscribe,
         max_ack_pending=mqtt.max_ack_pending,
         route_cache_max=broker.route_cache_size,
+        shapes_max=broker.max_filter_shapes,
         sys_interval_s=broker.sys_interval,
         queue_auto_create=broker.queue_auto_create,
+    )
+    return _with_amqp(_with_rates(limits, config.ratelimit), config.amqp)
+
+
+def _with_rates(limits: Limits, rates: RateLimit) -> Limits:
+    return replace(
+        limits,
         connection_rate=rates.connection.rate if rates.enabled else 0.0,
         connection_burst=rates.connection.burst,
         message_rate=rates.message.rate if rates.enabled else 0.0,
@@ -67,7 +77,6 @@ def to_limits(config: Config) -> Limits:
         subscribe_rate=rates.subscribe.rate if rates.enabled else 0.0,
         subscribe_burst=rates.subscribe.burst,
     )
-    return _with_amqp(limits, config.amqp)
 
 
 def _with_amqp(limits: Limits, amqp: Amqp) -> Limits:

@@ -14,6 +14,7 @@ from pydantic import Field
 from millstream.config.amqp import Amqp
 from millstream.config.control import Control
 from millstream.config.named import Account, QueueSettings
+from millstream.config.rates import RateLimit
 from millstream.config.reader import Reader
 from millstream.config.section import Section, setting
 from millstream.config.storage import Storage
@@ -33,7 +34,6 @@ from millstream.config.values import (
     Overflow,
     Policy,
     Quality,
-    Rate,
     Seconds,
     Size,
     Switch,
@@ -243,6 +243,13 @@ class Broker(Section):
         minimum=0,
         maximum=100_000_000,
     )
+    max_filter_shapes: Whole = setting(
+        _DEFAULTS.shapes_max,
+        "Different ways in which all filters of an account place their wildcards; one of more than 16 levels counts as several. "
+        "It bounds what a message to a new topic costs.",
+        minimum=1,
+        maximum=1_000_000,
+    )
     sys_interval: Seconds = setting(
         _DEFAULTS.sys_interval_s,
         "How often the `$SYS` topics are refreshed; 0 turns them off.",
@@ -324,6 +331,13 @@ class Session(Section):
         minimum=1,
         maximum=1_000_000,
     )
+    max_filter_shapes: Whole = setting(
+        _DEFAULTS.session_shapes_max,
+        "Different ways in which the filters of a session place their wildcards: `a/+/b` and `c/+/d` are one, `+/+/b` is another. "
+        "Any number of filters may have the same.",
+        minimum=1,
+        maximum=1_000_000,
+    )
     max_will_delay_interval: Seconds = setting(
         _DEFAULTS.will_delay_s_max,
         "Longest will delay; a longer one is cut.",
@@ -364,42 +378,6 @@ class Session(Section):
         unit="milliseconds",
         minimum=0,
         maximum=600_000,
-    )
-
-
-class ConnectionRate(Section):
-    rate: Rate = setting(
-        100.0, "New connections per second from one address; 0 for no limit.", minimum=0, maximum=1e9
-    )
-    burst: Whole = setting(
-        _DEFAULTS.connection_burst, "Connections at once.", minimum=1, maximum=1_000_000_000
-    )
-
-
-class MessageRate(Section):
-    rate: Rate = setting(
-        1000.0, "Publishes per second from one client; 0 for no limit.", minimum=0, maximum=1e9
-    )
-    burst: Whole = setting(_DEFAULTS.message_burst, "Publishes at once.", minimum=1, maximum=1_000_000_000)
-
-
-class SubscribeRate(Section):
-    rate: Rate = setting(
-        100.0,
-        "Filters per second subscribed by one MQTT client, more are refused; queues, exchanges, bindings and consumers "
-        "per second made by one AMQP client, which is not read until its rate allows for them. 0 for no limit.",
-        minimum=0,
-        maximum=1e9,
-    )
-    burst: Whole = setting(_DEFAULTS.subscribe_burst, "So many at once.", minimum=1, maximum=1_000_000_000)
-
-
-class RateLimit(Section):
-    enabled: Switch = setting(default=False, text="Enforce the rates below.")
-    connection: ConnectionRate = Field(default=ConnectionRate(), description="New connections, by address.")
-    message: MessageRate = Field(default=MessageRate(), description="Publishes, by client.")
-    subscribe: SubscribeRate = Field(
-        default=SubscribeRate(), description="Subscriptions and declarations, by client."
     )
 
 

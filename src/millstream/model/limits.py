@@ -54,6 +54,7 @@ class Limits:
     subscriptions_max: int = 10_000  # per session
     subscription_bytes_max: int = 4 * 1024 * 1024  # of the filters of a session
     filters_per_subscribe_max: int = 1000
+    session_shapes_max: int = 100  # ways in which the wildcards of a session's filters are placed
     will_delay_s_max: int = NEVER_EXPIRES
 
     # --- broker
@@ -65,6 +66,7 @@ class Limits:
     downgrade_qos2_subscribe: bool = False
     max_ack_pending: int = 0  # 0: only inflight_max bounds the window
     route_cache_max: int = 200_000  # topics remembered per account
+    shapes_max: int = 4096  # the same of the filters of an account: what one topic costs to match
     sys_interval_s: int = 10  # refresh of $SYS; 0 turns it off
 
     # --- queues

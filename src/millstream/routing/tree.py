@@ -9,7 +9,8 @@ Invariants
 - Filters with a wildcard are in the tree, all others in the table.
 - A node without subscriptions and without children does not exist: unsubscribing prunes.
 - A node with a tail holds exactly one ordinary subscription and nothing else.
-- A walk visits at most two branches per level (the level itself and `+`), never more nodes than exist.
+- A walk visits at most two branches per level (the level itself and `+`), never more nodes than exist, and never more than
+  the shapes of all filters have levels.
 - An outlet has at most one subscription per filter and group.
 """
 
@@ -21,6 +22,7 @@ from mypy_extensions import i64
 
 from millstream.model.outlet import Outlet
 from millstream.model.topic import has_wildcard
+from millstream.routing.shapes import Shapes, find_shape
 from millstream.routing.subscription import Subscription
 
 PLUS: Final = b"+"
@@ -74,12 +76,15 @@ class TopicTree:
         self._exact: dict[bytes, Subscription] = {}  # filters with one ordinary subscription
         self._crowded: dict[bytes, Node] = {}  # exact filters with more than that
         self._common: dict[bytes, bytes] = {}  # levels that stand in many filters, as one object for all
+        self.shapes = Shapes()  # of the filters in the tree
         self.count: i64 = 0
 
     def add(self, subscription: Subscription) -> Subscription | None:
         """Store it; the one it replaces is returned."""
         if has_wildcard(subscription.filter):
             old = self._add_wild(subscription)
+            if old is None:
+                self.shapes.add(find_shape(subscription.filter))
         else:
             old = self._add_exact(subscription)
         if old is None:
@@ -89,6 +94,8 @@ class TopicTree:
     def remove(self, filter: bytes, group: bytes, outlet: Outlet) -> Subscription | None:
         if has_wildcard(filter):
             removed = self._remove_wild(filter, group, outlet)
+            if removed is not None:
+                self.shapes.remove(find_shape(filter))
         else:
             removed = self._remove_exact(filter, group, outlet)
         if removed is not None:

@@ -52,5 +52,8 @@ class LogObserver(Observer):
             topic=topic.decode("utf-8", "replace"),
         )
 
+    def limited(self, client_id: str, user: str, address: str, text: str) -> None:
+        self._log.warning("client_limited", client_id=client_id, user=user, address=address, text=text)
+
     def failed(self, client_id: str, address: str, error: BaseException) -> None:
         self._log.error("connection_failed", client_id=client_id, address=address, exc_info=error)

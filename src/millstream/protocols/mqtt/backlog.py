@@ -9,7 +9,7 @@ Invariants
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -18,6 +18,8 @@ from millstream.protocols.mqtt.machine.events import Event
 
 if TYPE_CHECKING:
     from millstream.protocols.mqtt.endpoint import MqttEndpoint
+
+SLICES_TOLD: Final[i64] = 20  # that one read took; then the operator is told
 
 
 class Job(ABC):
@@ -36,6 +38,7 @@ class Backlog(Task):
         self._events: list[Event] = []
         self._job: Job | None = None
         self._spent: i64 = 0
+        self._slices: i64 = 0  # since it was read last
         self._share: i64 = STEPS_PER_SLICE
 
     # ------------------------------------------------------------- in a read
@@ -81,10 +84,16 @@ class Backlog(Task):
         self._job = None
 
     def _stall(self) -> None:
-        machine = self._endpoint.machine
-        if not machine.is_stalled:
-            machine.is_stalled = True
-            self._endpoint.link.wait_for_turn(True)
+        endpoint = self._endpoint
+        if not endpoint.machine.is_stalled:
+            endpoint.machine.is_stalled = True
+            endpoint.link.wait_for_turn(True)
+            self._slices = 0
+        self._slices += 1
+        if endpoint.session is not None:
+            endpoint.session.account.counters.turns_waited += 1
+        if self._slices == SLICES_TOLD:
+            endpoint.tell_limited("what it sends takes more than its share of the broker's time")
         self._tasks.add(self)
 
     # --------------------------------------------------------------- as a task

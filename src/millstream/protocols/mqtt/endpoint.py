@@ -106,6 +106,12 @@ class MqttEndpoint(Outgoing):
         if self._context.broker.pressure.end(self, has_published):
             self.link.pause_reading()
 
+    def tell_limited(self, text: str) -> None:
+        session = self.session
+        if session is not None:
+            name = session.principal.name
+            self._context.observer.limited(session.key.client_id, name, self.link.address, text)
+
     def handle_kept(self) -> None:
         """What came while nothing was parsed."""
         self.handle(self.machine.receive_data(b"", self._context.broker.clock.now_ns))

@@ -68,6 +68,7 @@ class Subscribing(Job):
         self._reasons: list[int] = []
         self._replays: dict[bytes, Replay] = {}  # a filter that stands there twice is replayed once
         self._is_stored = session.expiry_s != 0
+        self._limited = ""  # why a filter was not granted that goes beyond a limit
         properties = packet.properties
         if properties is not None and properties.subscription_identifiers:
             self._identifier = properties.subscription_identifiers[0]
@@ -91,8 +92,18 @@ class Subscribing(Job):
         if endpoint.machine.version < 5:
             reasons = [reason if reason < 0x80 else 0x80 for reason in reasons]
         answer = SubAck(self._packet.packet_id, reasons)
+        if self._limited:
+            self._explain(answer)
         endpoint.confirm(answer, list(self._replays.values()), self._is_stored)
         return False
+
+    def _explain(self, answer: SubAck) -> None:
+        """A limit was met: said to the client, where there is room for it, and to the operator."""
+        endpoint = self._endpoint
+        outbound = endpoint.machine.outbound
+        if endpoint.machine.version == 5 and outbound.packet_size_max == 0:
+            answer.properties = outbound.explain(self._limited)
+        endpoint.tell_limited(self._limited)
 
     def _subscribe_one(self, entry: SubscribeEntry) -> int:
         """The reason code for one filter; what is retained for it is replayed later."""
@@ -130,6 +141,9 @@ class Subscribing(Job):
             existed = broker.subscribe(session, subscription)
         except Refused as refused:
             reason = REASON_CODES[refused.reason]
+            if reason == code.QUOTA_EXCEEDED:
+                session.account.counters.subscribes_limited += 1
+                self._limited = refused.text
             return code.TOPIC_FILTER_INVALID if reason == code.TOPIC_NAME_INVALID else reason
         # [MQTT-3.3.1-9 .. 11]; a shared subscription never gets retained messages
         if not group:

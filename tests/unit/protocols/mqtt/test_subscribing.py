@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from fakes import MqttPeer, MqttWorld
 
@@ -223,3 +225,48 @@ def test_retain_as_published_keeps_the_flag() -> None:
         (b"a", True),
         (b"b", False),
     ]
+
+
+def test_filters_with_wildcards_in_too_many_places_are_refused_with_a_reason() -> None:
+    """They would make every publish to a new topic slow for everybody."""
+    world = MqttWorld(Limits(session_shapes_max=10))
+    peer = world.client(Connect(5, "c"))
+    wanted = [b"/".join(bits) for bits in itertools.product((b"a", b"+"), repeat=5)]
+    answer = peer.send(Subscribe(1, [SubscribeEntry(filter, 0) for filter in wanted]))[0]
+    assert isinstance(answer, SubAck)
+    assert answer.reasons.count(0) == 11  # the first has no wildcard
+    assert answer.reasons.count(0x97) == 21
+    assert answer.properties is not None
+    assert b"session.max_filter_shapes" in (answer.properties.reason_string or b"")
+    assert ("limited", "c") in [line[:2] for line in world.observer.lines]
+    assert world.account.counters.subscribes_limited == 21
+
+
+def test_any_number_of_filters_may_place_their_wildcards_alike() -> None:
+    world = MqttWorld(Limits(session_shapes_max=2))
+    peer = world.client(Connect(5, "c"))
+    filters = [b"device/%d/%s" % (number, end) for number in range(400) for end in (b"#", b"+/x")]
+    answer = peer.send(Subscribe(1, [SubscribeEntry(filter, 0) for filter in filters]))[0]
+    assert isinstance(answer, SubAck)
+    assert set(answer.reasons) == {0}
+    refused = peer.send(Subscribe(2, [SubscribeEntry(b"+/+/#", 0)]))[0]
+    assert isinstance(refused, SubAck)
+    assert refused.reasons == [0x97]
+    peer.send(Unsubscribe(3, [filter for filter in filters if filter.endswith(b"/x")]))
+    granted = peer.send(Subscribe(4, [SubscribeEntry(b"+/+/#", 0)]))[0]
+    assert isinstance(granted, SubAck)
+    assert granted.reasons == [0]
+
+
+def test_an_account_takes_so_many_shapes_of_all_its_sessions() -> None:
+    world = MqttWorld(Limits(shapes_max=5))
+    filters = [b"/".join(bits) for bits in itertools.product((b"a", b"+"), repeat=3)][1:]
+    granted = 0
+    for number, filter in enumerate(filters):
+        answer = world.client(Connect(5, f"c{number}")).send(Subscribe(1, [SubscribeEntry(filter, 0)]))[0]
+        assert isinstance(answer, SubAck)
+        granted += answer.reasons == [0]
+    assert granted == 5
+    again = world.client(Connect(5, "last")).send(Subscribe(1, [SubscribeEntry(filters[0], 0)]))[0]
+    assert isinstance(again, SubAck)
+    assert again.reasons == [0]
