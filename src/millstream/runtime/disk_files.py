@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -74,10 +75,16 @@ class RealFile(DiskFile):
             _refuse(error, self._name)
 
     def size(self) -> i64:
-        return os.fstat(self._descriptor).st_size
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            _refuse(error, self._name)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        try:
+            os.close(self._descriptor)
+        except OSError as error:  # what could not be written until now shows here on some file systems
+            raise DiskFault(f"{self._name}: {error.strerror or error}", is_sync=True) from error
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -86,9 +93,13 @@ class RealDisk(Disk):
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._unfinished: dict[str, None] = {}  # files without their room that could not be removed again
 
     def create(self, name: str, size: i64) -> DiskFile:
         path = self._root / name
+        if name in self._unfinished:
+            self.remove(name)
+            del self._unfinished[name]
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -98,7 +109,10 @@ class RealDisk(Disk):
                 os.posix_fallocate(descriptor, 0, int(size))
         except OSError as error:
             os.close(descriptor)
-            path.unlink(missing_ok=True)
+            self._unfinished[name] = None
+            with suppress(OSError):  # the first fault is told, and the next try removes what is left of it
+                path.unlink(missing_ok=True)
+                del self._unfinished[name]
             _refuse(error, name)
         return RealFile(descriptor, name)
 
@@ -109,10 +123,13 @@ class RealDisk(Disk):
             _refuse(error, name)
 
     def names(self, folder: str) -> list[str]:
-        path = self._root / folder
-        if not path.is_dir():
+        try:
+            entries = list(os.scandir(self._root / folder))
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(f"{folder}/{entry.name}" for entry in path.iterdir() if entry.is_file())
+        except OSError as error:
+            _refuse(error, folder)
+        return sorted([f"{folder}/{entry.name}" for entry in entries if entry.is_file()])
 
     def make_folder(self, folder: str) -> None:
         try:

@@ -79,6 +79,7 @@ class LogThread(BatchWriter):
         self._linger_end_ns = 0
         self._gathered = 0  # bytes, when it was last looked at
         self._log: Log | None = None
+        self._fault = ""  # of this thread itself: it writes nothing any more
         self._worker = threading.Thread(target=self._run, name="log", daemon=True)
         self._worker.start()
 
@@ -206,7 +207,7 @@ class LogThread(BatchWriter):
             self._files.close()
         except (DiskFault, OSError):  # the log has been told
             return False
-        return self._files.is_sound() and not self._worker.is_alive()
+        return self._files.is_sound() and not self._fault and not self._worker.is_alive()
 
     def _run(self) -> None:
         while True:
@@ -219,16 +220,30 @@ class LogThread(BatchWriter):
             if job is None:
                 self._sync()
                 return
-            if callable(job):
-                job()
-                continue
-            self._log = job[1]
-            self._write(*job)
-            if time.monotonic() - self._synced_s >= self._pace.sync_interval_s:
-                self._synced_s = time.monotonic()
-                self._sync()
-            if time.monotonic() - self._looked_s >= self._pace.sync_interval_s:
-                self._look()
+            try:
+                self._do(job)
+            except Exception as error:  # noqa: BLE001 -- a thread that ends would leave everybody waiting
+                self._fence(error)
+
+    def _do(self, job: tuple[Batch, Log] | Callable[[], None]) -> None:
+        if callable(job):
+            job()
+            return
+        self._log = job[1]
+        self._write(*job)
+        if time.monotonic() - self._synced_s >= self._pace.sync_interval_s:
+            self._synced_s = time.monotonic()
+            self._sync()
+        if time.monotonic() - self._looked_s >= self._pace.sync_interval_s:
+            self._look()
+
+    def _fence(self, error: Exception) -> None:
+        """What no part of the disk has answered for: nothing is confirmed any more, and whoever waits is told."""
+        self._fault = f"the thread of the log failed: {str(error) or type(error).__name__}"
+        if self._log is not None:
+            self._answer(partial(self._log.on_failed, self._fault))
+        if self._on_file_ended is not None:
+            self._answer(partial(self._on_ended, self._fault, False))
 
     def _look(self) -> bool:
         """Whether the files of the log are still where a start would look for them. If not, the log is fenced."""
@@ -253,9 +268,14 @@ class LogThread(BatchWriter):
         except DiskFault as fault:
             if self._log is not None:
                 self._answer(partial(self._log.on_failed, fault.text))
+        except Exception as error:  # noqa: BLE001 -- see above
+            self._fence(error)
 
     def _write(self, batch: Batch, log: Log) -> None:
         while True:
+            if self._fault:
+                self._answer(partial(log.on_failed, self._fault))
+                return
             try:
                 self._files.write(batch)
             except DiskFault as fault:

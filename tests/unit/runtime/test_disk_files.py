@@ -161,3 +161,22 @@ def test_two_parts_are_written_one_behind_the_other_however_many_pieces_the_syst
     file.write_parts(12, b"ab", b"")
     assert file.read_at(2, 20) == b"0123456789ab"
     file.close()
+
+
+def test_a_file_that_gets_no_room_and_cannot_be_removed_is_a_fault_of_the_disk_and_made_again_later(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_room(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    def refuse_removal(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as planted:
+        planted.setattr(os, "posix_fallocate", refuse_room)
+        planted.setattr(Path, "unlink", refuse_removal)
+        with pytest.raises(DiskFault) as caught:
+            disk.create("log/a", 4096)
+    assert "Read-only file system" in caught.value.text
+    disk.create("log/a", 4096).close()
+    assert disk.names("log") == ["log/a"]

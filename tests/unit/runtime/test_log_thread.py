@@ -6,9 +6,11 @@ import asyncio
 import time
 
 from fakes import ManualWakeup
+from mypy_extensions import i64
 
 from millstream.runtime import log_thread
 from millstream.runtime.log_thread import LogThread, Pace
+from millstream.storage.disk import DiskFile
 from millstream.storage.log import Log
 from millstream.storage.log_files import FOLDER, LogFiles, file_name
 from millstream.storage.log_recovery import read_file
@@ -188,3 +190,26 @@ async def test_a_log_whose_files_are_gone_is_fenced_while_it_cannot_be_written()
     await bench.wait_fault()
     assert bench.log.durable == 0
     bench.thread.close()
+
+
+class Unforeseen(SimulatedDisk):
+    """Makes no file, for a reason that no part of the code has thought of."""
+
+    def create(self, name: str, size: i64) -> DiskFile:
+        raise OSError(5, "Input/output error (unforeseen)")
+
+
+async def test_a_fault_nobody_answers_for_fences_and_does_not_end_the_thread() -> None:
+    bench = Bench()
+    disk = Unforeseen(1)
+    disk.make_folder(FOLDER)
+    files = LogFiles(disk, DeadlyFailpoints(), FILE_SIZE, 1, 0)
+    thread = LogThread(files, bench._on_answer, None, Pace(0.001, 0.001))
+    bench.log = Log(thread, ManualWakeup(), 1)
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    await bench.wait_fault()
+    assert "unforeseen" in bench.log.fault
+    assert thread._worker.is_alive()
+    assert not thread.close()
+    assert bench.log.durable == 0
