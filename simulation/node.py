@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millstream.model.outbox import Wakeup
 from millstream.runtime.checkpoint_run import run as run_checkpoint
+from millstream.storage.directory import open_directory
 from millstream.storage.disk import DiskFault, Failpoints
 from millstream.storage.log import Batch, BatchWriter, Log
 from millstream.storage.log_files import FOLDER, LogFiles
@@ -15,6 +16,7 @@ from simulation.table import SimulatedTable
 from simulation.workload import Teller
 
 SALT = 99
+IDENTITY = "5a" * 16
 WALL_OFFSET_NS = 1_700_000_000_000_000_000
 
 
@@ -81,9 +83,15 @@ class Node:
         self._segment_size = segment_size
         self._is_packed = is_packed
         disk.make_folder(FOLDER)
-        self.recovered = recover(disk, table, WALL_OFFSET_NS, failpoints)
+        directory = open_directory(disk, table, IDENTITY)
+        self._keeper = directory.keeper
+        self.notices = directory.notices
+        self.recovered = recover(disk, table, WALL_OFFSET_NS, failpoints, self._keeper)
+        directory.mark_table(table)
         fold, next_number = self.recovered.fold, self.recovered.next_number
-        self.files = LogFiles(disk, failpoints, file_size, next_number, 0, with_sync, SALT)
+        self.files = LogFiles(
+            disk, failpoints, file_size, next_number, 0, with_sync, SALT, register=self._keeper
+        )
         self.writer = HastyWriter(self.files) if is_hasty else HeldWriter(self.files)
         self.log = Log(self.writer, SilentWakeup(), fold.last_sequence + 1)
         self.state = fold.state()
@@ -92,6 +100,7 @@ class Node:
         self.teller.adopt(self.state)
         self._old_file = next_number - 1
         self.unsure = find_unsure(disk, self.recovered)
+        self._keeper.open()
         remove_mark(disk)  # from here on records may be handed out
 
     def stop(self) -> bool:
@@ -104,6 +113,7 @@ class Node:
         try:
             self.files.close()
             write_mark(self.disk, StopMark(int(self.log.position), self.unsure))
+            self._keeper.stop(int(self.log.position))
         except DiskFault:
             return False
         return True
@@ -113,6 +123,7 @@ class Node:
         last = self.files.sealed[-1][0] if self.files.sealed else self._old_file
         if not last:
             return
+        last_sequence = self.files.sealed[-1][1] if self.files.sealed else self.recovered.fold.last_sequence
         self.files.sealed.clear()
         self._old_file = 0
         try:
@@ -124,5 +135,6 @@ class Node:
                 self._segment_size,
                 is_packed=self._is_packed,
             )
+            self._keeper.note_folded(last, last_sequence)
         except DiskFault:
             self.table = self.table.crash()  # that process ended; the next one does it all again

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from millstream.app.storage import UNFINISHED_RESTORE, StorageFault, lock, recover_folder
+from millstream.app.storage import UNFINISHED_RESTORE, StorageFault, adopt_folder, lock, recover_folder
 from millstream.runtime.backup_archive import ArchiveFault, ArchiveReader, list_files, write_archive
 from millstream.runtime.backup_pin import BackupBusy, pin_files
 from millstream.runtime.disk_files import RealDisk
@@ -127,6 +127,7 @@ def _restore(reader: ArchiveReader, manifest: Manifest, target: Path, on_progres
         sessions = fold.numbers().values()
         if sessions:
             write_mark(RealDisk(staging), max(sessions))
+        adopt_folder(RealDisk(staging), staging)
         _put_in_place(staging, target)
         is_done = True
         return Restored(manifest, fold.state(), damage)

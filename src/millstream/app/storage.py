@@ -27,11 +27,13 @@ from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.folder_guard import FolderGuard
 from millstream.runtime.kernel_sync import open_kernel_sync
-from millstream.runtime.lmdb_table import LmdbTable
+from millstream.runtime.lmdb_table import LmdbTable, find_table_fault
 from millstream.runtime.log_thread import LogThread
 from millstream.runtime.segment_thread import SegmentThread
 from millstream.runtime.start_fault import StartFault
 from millstream.storage import doubt_mark
+from millstream.storage.checkpoint import GENERATION, IDENTITY
+from millstream.storage.directory import TABLE_FILE, Directory, open_directory, read_manifest
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
 from millstream.storage.fold import Fold
@@ -40,7 +42,9 @@ from millstream.storage.log_files import FOLDER, PREPARED, LogFiles, file_number
 from millstream.storage.log_format import FILE_HEADER_SIZE, find_file_header_fault
 from millstream.storage.log_recovery import Damage, log_names, read_file
 from millstream.storage.log_store import LogStore
+from millstream.storage.manifest import IDENTITY_LENGTH, MISSING, Incomplete, remove_manifest
 from millstream.storage.recovery import Recovery, load_folded, recover
+from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
 from millstream.storage.stop_mark import StopMark, find_unsure, remove_mark, write_mark
 from millstream.storage.store import StoredState
 
@@ -82,12 +86,17 @@ class DurableStore:
         self._disk.make_folder(FOLDER)
         try:
             with hold_checkpoints(data_dir):  # one may outlive the broker that started it
-                found = recover_folder(self._disk, data_dir)
+                directory, found = open_folder(self._disk, data_dir)
         except DiskFault as fault:
-            raise StorageFault(f"{data_dir}: {fault.text}", "millstream storage verify") from None
+            raise StorageFault(f"{data_dir}: {fault.text}", verify_command(data_dir)) from None
+        self._keeper = directory.keeper
         fold, next_number = found.fold, found.next_number
         self._unsure = find_unsure(self._disk, found)
         self.damage = found.damage
+        if directory.is_adopted:
+            self._log_line.warning("storage_adopted", identity=self._keeper.manifest.identity)
+        for notice in directory.notices:
+            self._log_line.warning("storage_damaged", range=notice.text)
         for damage in found.damage:
             self._on_damage(damage.sentence())
         for cut in found.cuts:
@@ -101,7 +110,8 @@ class DurableStore:
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self.queries = fold.stages.queries  # that write staged batches
         state, numbers = fold.state(), fold.numbers()
-        self._is_doubt_over = self._doubt_sessions(found, state, numbers, with_sync)
+        is_unclear = any(notice.name == doubt_mark.NAME for notice in directory.notices)
+        self._is_doubt_over = self._doubt_sessions(found, state, numbers, with_sync, is_unclear)
         self.store = LogStore(self.log, state, numbers, wall_offset_ns)
         self.segments = SegmentThread(self._disk, self._on_damaged_records, self._on_unreadable)
         self._on_progress = on_progress
@@ -129,13 +139,19 @@ class DurableStore:
             with_sync=with_sync,
             salt=secrets.randbits(32) | 1,
             fill_size=settings.log_fill_size,
+            register=self._keeper,
         )
 
     def _doubt_sessions(
-        self, found: Recovery, state: StoredState, numbers: dict[tuple[str, str], int], with_sync: bool
+        self,
+        found: Recovery,
+        state: StoredState,
+        numbers: dict[tuple[str, str], int],
+        with_sync: bool,
+        is_unclear: bool,
     ) -> bool:
         """Say of which sessions the clients may know more than the log does; whether the mark that says so may go."""
-        last = doubt_mark.find_last_doubted(self._disk)
+        last = EVERY_SESSION if is_unclear else doubt_mark.find_last_doubted(self._disk)
         is_unclear = last == EVERY_SESSION
         if is_unclear or (with_sync and (found.has_marks or found.damage)):  # no later start would see it
             newest = max([NO_SESSION if is_unclear else last, *numbers.values()])
@@ -150,17 +166,22 @@ class DurableStore:
     def _mark_doubt(self, last_session: int) -> None:
         try:
             doubt_mark.write_mark(self._disk, last_session)
+            self._keeper.doubt(last_session)
         except DiskFault as fault:
-            raise StorageFault(f"{self._data_dir}: {fault.text}", "millstream storage verify") from None
+            raise StorageFault(f"{self._data_dir}: {fault.text}", verify_command(self._data_dir)) from None
 
     def start(self) -> None:
         """From here on records may be handed out. Fold what earlier runs left in the log."""
         try:
+            with self._thread.between_batches():
+                self._keeper.open()
+                if self._is_doubt_over:
+                    self._keeper.doubt(NO_SESSION)
             remove_mark(self._disk)
             if self._is_doubt_over:
                 doubt_mark.remove_mark(self._disk)
         except DiskFault as fault:
-            raise StorageFault(f"{self._data_dir}: {fault.text}", "millstream storage verify") from None
+            raise StorageFault(f"{self._data_dir}: {fault.text}", verify_command(self._data_dir)) from None
         self._fold_sealed()
 
     def _on_damage(self, sentence: str) -> None:
@@ -219,6 +240,7 @@ class DurableStore:
         self._health.end(CHECKPOINT_FAILING)
         self._fold_pause_s = FOLD_PAUSE_S
         self._folded = last_sequence
+        self._keeper.note_folded(last_file, last_sequence)
         self._on_folded(last_sequence)
         if self._files.sealed and not self._is_closing:
             self._fold_sealed()
@@ -324,8 +346,23 @@ class DurableStore:
     def _mark_stop(self) -> None:
         try:
             write_mark(self._disk, StopMark(int(self.log.position), self._unsure))
+            self._keeper.stop(int(self.log.position))
         except DiskFault as fault:
             self._log_line.warning("stop_not_marked", reason=fault.text)
+
+
+class QueueFolders:
+    """The folders of queues, whether anybody knows the queue or not."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._folder = data_dir / QUEUE_FOLDER
+
+    def numbers(self) -> list[int]:
+        """Of those that hold something, in order."""
+        if not self._folder.is_dir():
+            return []
+        found = [path for path in self._folder.iterdir() if path.name.isdecimal() and path.is_dir()]
+        return sorted([int(path.name) for path in found if any(path.iterdir())])
 
 
 def lock(data_dir: Path) -> int:
@@ -351,6 +388,7 @@ def check_restored(data_dir: Path) -> None:
 
 def read_state(disk: Disk, data_dir: Path) -> Fold:
     """What would be restored, changing nothing."""
+    check_table_file(disk, data_dir)
     table = LmdbTable(data_dir / STATE)
     try:
         fold, folded = load_folded(table, 0)
@@ -365,9 +403,75 @@ def read_state(disk: Disk, data_dir: Path) -> Fold:
     return fold
 
 
-def recover_folder(disk: Disk, data_dir: Path) -> Recovery:
-    """Open what a data directory holds, as a start does. Files of a later release are not touched."""
+def verify_command(data_dir: Path) -> str:
+    return f"millstream storage verify --set data_dir={data_dir}"
+
+
+def open_folder(disk: Disk, data_dir: Path) -> tuple[Directory, Recovery]:
+    """Open what a data directory holds, as a start does. Files of a later release are not touched, and nothing is changed
+    where something is missing."""
     refuse_newer(disk, data_dir)
+    check_table_file(disk, data_dir)
+    table = LmdbTable(data_dir / STATE)
+    try:
+        directory = open_directory(disk, table, secrets.token_hex(IDENTITY_LENGTH // 2))
+        wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        directory.keeper.note_queue(max([0, *QueueFolders(data_dir).numbers()]))  # never given again
+        found = recover(disk, table, wall_offset_ns, find_failpoints(), directory.keeper)
+        disk.sync_folder(STATE)
+        directory.mark_table(table)
+        return directory, found
+    finally:
+        table.close()
+
+
+def check_table_file(disk: Disk, data_dir: Path) -> None:
+    """Incomplete where the table is not there although it must be, or its library must not be let at it."""
+    path = data_dir / TABLE_FILE
+    if not path.exists() or (path.stat().st_size == 0 and not must_have_table(disk, data_dir)):
+        if must_have_table(disk, data_dir):
+            raise Incomplete(TABLE_FILE, "is missing", MISSING)
+        return
+    fault = find_table_fault(data_dir / STATE)
+    if fault:
+        raise Incomplete(TABLE_FILE, f"is damaged: {fault}")
+
+
+def must_have_table(disk: Disk, data_dir: Path) -> bool:
+    """Whether something was folded, as far as the files beside the table tell."""
+    try:
+        manifest = read_manifest(disk)
+    except Incomplete:
+        return True
+    if manifest is not None:
+        return manifest.is_table_marked
+    if QueueFolders(data_dir).numbers():
+        return True
+    names = log_names(disk)
+    if not names:
+        return False
+    first = read_file(disk, names[0], len(names) == 1)
+    return bool(first.damage) or (bool(first.records) and int(first.records[0].sequence) != 1)
+
+
+def adopt_folder(disk: Disk, data_dir: Path) -> None:
+    """Take what is there for what must be there, after a repair or a restore: with an identity of its own, so that no file from
+    before is taken for one of it."""
+    remove_manifest(disk)
+    table = LmdbTable(data_dir / STATE)
+    try:
+        table.delete(IDENTITY)
+        table.delete(GENERATION)
+        table.commit()
+    finally:
+        table.close()
+    open_folder(disk, data_dir)
+
+
+def recover_folder(disk: Disk, data_dir: Path) -> Recovery:
+    """The same without regard to the manifest, for a repair: what is missing is done without."""
+    refuse_newer(disk, data_dir)
+    check_table_file(disk, data_dir)
     table = LmdbTable(data_dir / STATE)
     try:
         return recover(disk, table, time.time_ns() - time.monotonic_ns(), find_failpoints())

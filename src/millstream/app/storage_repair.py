@@ -7,11 +7,13 @@ Segments come before the log, because folding the log appends to them.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Final
 
-from millstream.app.storage import STATE, StorageFault, recover_folder
+from millstream.app.storage import STATE, StorageFault, adopt_folder, recover_folder
 from millstream.app.storage_survey import Survey
+from millstream.app.table_repair import free_path, replace_table, set_strangers_aside, skip_numbers
 from millstream.runtime.checkpoint_run import run as run_checkpoint
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
@@ -19,15 +21,17 @@ from millstream.runtime.lmdb_table import LmdbTable
 from millstream.storage.checkpoint import query_entry
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.doubt_mark import EVERY_SESSION, write_mark
+from millstream.storage.log_files import FOLDER as LOG_FOLDER
+from millstream.storage.manifest import FOREIGN
 from millstream.storage.recovery import QUARANTINE
 from millstream.storage.segment_check import rewrite_segment
-from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
 from millstream.storage.segment_format import index_name
 from millstream.storage.stage_facts import decode_query, encode_query
 from millstream.storage.stage_format import stage_name
 from millstream.storage.stop_mark import remove_mark
 from millstream.storage.stream_gaps import find_all_gaps, note_gap
 from millstream.storage.table import Table
+from millstream.storage.table_check import BadEntry, check_table
 
 _COPIES_MAX: Final = 1000
 
@@ -41,10 +45,14 @@ def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
     done: list[str] = []
     try:
         remove_mark(disk)  # it spoke of what is changed now
-        if survey.has_log_damage or survey.table_fault or survey.table.bad:
+        has_lost_facts = survey.has_log_damage or bool(survey.table_fault) or bool(survey.incomplete)
+        if has_lost_facts or survey.table.bad:
             write_mark(disk, EVERY_SESSION)  # what is lost, clients may still know
+        _set_logs_aside(data_dir, survey, done)
         if survey.table_fault:
-            _replace_table(data_dir, survey, done)
+            replace_table(disk, data_dir, survey, done)
+            _drop_dangling(disk, data_dir, done)
+            set_strangers_aside(data_dir, done)
         elif survey.table.bad:
             _drop_entries(disk, data_dir, survey, done)
         for checked in survey.segments:
@@ -56,11 +64,15 @@ def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
                 _set_aside(disk, index_name(checked.queue, checked.first), 0, 1 << 30, done)
             rewrite_segment(disk, checked)
             done.append(f"{checked.name}: {checked.records} records kept, its index made again")
-        if survey.has_log_damage or survey.bad_stages:
+        if has_lost_facts or survey.bad_stages:
             _fold_log(disk, data_dir, done)
         if survey.bad_stages:
             _end_batches(disk, data_dir, survey, done)
         _note_gaps(disk, data_dir, done)
+        if has_lost_facts:
+            skip_numbers(data_dir, survey)
+        adopt_folder(disk, data_dir)
+        done.append("manifest: written anew")
     except DiskFault as fault:
         raise StorageFault(fault.text, "millstream storage repair") from fault
     except OSError as error:
@@ -69,28 +81,31 @@ def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
     return done
 
 
-def _replace_table(data_dir: Path, survey: Survey, done: list[str]) -> None:
-    """Nothing in it can be read: begin with an empty one. Queues nobody knows any more must not be taken for new ones."""
-    (data_dir / QUARANTINE).mkdir(mode=0o700, exist_ok=True)
-    for name in survey.strangers:
-        target = _free_path(data_dir / QUARANTINE / f"{QUEUE_FOLDER}-{name}")
-        os.rename(data_dir / QUEUE_FOLDER / name, target)
-        done.append(f"{QUEUE_FOLDER}/{name}: moved to {QUARANTINE}/{target.name}")
-    target = _free_path(data_dir / QUARANTINE / STATE)
-    if (data_dir / STATE).exists():
-        os.rename(data_dir / STATE, target)
-        done.append(f"{STATE}: moved to {QUARANTINE}/{target.name}")
-    LmdbTable(data_dir / STATE).close()
-    done.append(f"{STATE}: begun anew")
+def _set_logs_aside(data_dir: Path, survey: Survey, done: list[str]) -> None:
+    """Files of other directories go; those that are cut short or lack something are kept as they are, and used."""
+    for fault in survey.incomplete:
+        path = data_dir / fault.name
+        if path.parent.name != LOG_FOLDER or not path.exists():
+            continue
+        target = free_path(data_dir / QUARANTINE / fault.name.replace("/", "-"))
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        if fault.kind == FOREIGN:
+            os.rename(path, target)
+            done.append(f"{fault.name}: moved to {QUARANTINE}/{target.name}")
+        else:
+            shutil.copyfile(path, target)
+            done.append(f"{fault.name}: copied to {QUARANTINE}/{target.name}")
 
 
 def _drop_entries(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -> None:
     """Also what named an entry that goes: it could not be used any more."""
-    from millstream.storage.table_check import check_table
+    _drop_all(disk, data_dir, survey.table.bad, done)
 
+
+def _drop_all(disk: Disk, data_dir: Path, bad: list[BadEntry], done: list[str]) -> None:
     table = LmdbTable(data_dir / STATE, is_lenient=True)
     try:
-        bad = survey.table.bad
+        bad = bad or check_table(table).bad
         while bad:
             for entry in bad:
                 _drop_entry(disk, table, entry.key, entry.text, done)
@@ -99,6 +114,11 @@ def _drop_entries(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -
         table.commit()
     finally:
         table.close()
+
+
+def _drop_dangling(disk: Disk, data_dir: Path, done: list[str]) -> None:
+    """What is left of a table may name what is not."""
+    _drop_all(disk, data_dir, [], done)
 
 
 def _drop_entry(disk: Disk, table: Table, key: bytes, text: str, done: list[str]) -> None:
@@ -198,12 +218,3 @@ def _keep(disk: Disk, name: str, data: bytes) -> None:
     copy.sync()
     copy.close()
     disk.sync_folder(QUARANTINE)
-
-
-def _free_path(path: Path) -> Path:
-    found = path
-    number = 2
-    while found.exists():
-        found = path.with_name(f"{path.name}.{number}")
-        number += 1
-    return found

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from millstream.app.storage import check_table_file
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.table_check_run import check_in_process
-from millstream.storage.backup_manifest import TABLE_NAME
 from millstream.storage.checkpoint import load_queues, load_stages, read_meta
+from millstream.storage.directory import TABLE_FILE, open_directory, read_manifest
 from millstream.storage.disk import Disk, DiskFault
-from millstream.storage.log_files import file_number
-from millstream.storage.log_recovery import RecoveredFile, log_names, read_file
+from millstream.storage.log_inventory import check_stop, read_log
+from millstream.storage.log_recovery import RecoveredFile
+from millstream.storage.manifest import DAMAGED, Incomplete, Manifest
 from millstream.storage.recovery import find_gap
 from millstream.storage.segment_check import CheckedSegment
-from millstream.storage.segment_format import FOLDER, decode_names, folder_name
+from millstream.storage.segment_format import decode_names, folder_name
 from millstream.storage.stage_facts import FIRST_KIND, LAST_KIND, StageFold, StoredQuery
 from millstream.storage.stage_format import StageFault, stage_name
 from millstream.storage.stage_reader import StageReader
@@ -55,12 +57,14 @@ class Survey:
         self.findings: list[Finding] = []
         self.has_log_damage = False
         self.table = CheckedTable()
-        self.table_fault = ""  # why nothing in the table can be read
+        self.table_fault = ""  # why the table cannot be used as a whole
+        self.table_fault_kind = ""
         self.segments: list[CheckedSegment] = []  # those something must be done about
-        self.strangers: list[str] = []  # folders of queues nobody knows
         self.foreign: list[str] = []  # what a newer release has written
         self.stages = StageFold()  # batches that are decided and not done
         self.bad_stages: dict[str, StoredQuery] = {}
+        self.incomplete: list[Incomplete] = []  # why a start refuses, beside damage inside of files
+        self.manifest: Manifest | None = None
         self.known_gaps: dict[int, list[tuple[int, int]]] = {}  # by queue: what an earlier repair told of
 
     def is_damaged(self) -> bool:
@@ -70,19 +74,24 @@ class Survey:
 def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
     survey = Survey()
     disk = RealDisk(data_dir)
-    queues, last_sequence, folded = _survey_table(survey, data_dir)
-    names = [name for name in log_names(disk) if file_number(name) > folded]
+    _survey_manifest(survey, disk)
+    queues, last_sequence, folded = _survey_table(survey, disk, data_dir)
+    content = read_log(disk, folded, survey.manifest)
+    if survey.manifest is not None:
+        check_stop(survey.manifest, content, last_sequence)
     firsts = {queue: decode_names(disk.names(folder_name(queue)))[0] for queue in queues}
-    total = len(names) + sum(len(found) for found in firsts.values())
+    total = len(content.files) + sum(len(found) for found in firsts.values())
     done = 0
-    for name in names:
-        found = read_file(disk, name, name == names[-1])
+    for found in content.files:
         for record in found.records:
             if record.sequence > last_sequence and FIRST_KIND <= record.kind <= LAST_KIND:
                 survey.stages.apply(int(record.kind), record.body)
-        last_sequence = _survey_log(survey, found, last_sequence)
+        last_sequence = _survey_log(survey, found, last_sequence, content.faults)
         done += 1
         on_progress("log", done, total)
+    for fault in content.faults:
+        if fault.name not in content.names:
+            _blame(survey, fault, "facts", [f"the facts in it, behind {last_sequence}"])
     for number, queue in queues.items():
         segments: list[CheckedSegment] = []
         for at in range(len(firsts[number])):
@@ -94,39 +103,51 @@ def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
             on_progress("segments", done, total)
         _survey_gaps(survey, queue, segments)
     _survey_stages(survey, disk)
-    if survey.table_fault:
-        survey.strangers = _queue_folders(data_dir)
     return survey
 
 
-def _queue_folders(data_dir: Path) -> list[str]:
-    return [path.name for path in sorted((data_dir / FOLDER).glob("*")) if path.is_dir()]
+def _survey_manifest(survey: Survey, disk: Disk) -> None:
+    try:
+        survey.manifest = read_manifest(disk)
+    except Incomplete as fault:
+        _blame(survey, fault, "", [])
 
 
-def _survey_table(survey: Survey, data_dir: Path) -> tuple[dict[int, StoredQueue], int, int]:
+def _blame(survey: Survey, fault: Incomplete, kind: str, lost: list[str]) -> None:
+    survey.incomplete.append(fault)
+    survey.findings.append(Finding(fault.name, kind, 0, f"damaged: {fault.what}", True, lost))
+
+
+def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int, StoredQueue], int, int]:
     """(queues, last sequence, last file) of the last checkpoint, as far as it can be read."""
-    if (data_dir / TABLE_NAME).exists():
+    try:
+        check_table_file(disk, data_dir)
+        if not (data_dir / TABLE_FILE).exists():
+            return {}, 0, 0
         checked = check_in_process(data_dir)
-    elif _queue_folders(data_dir):
-        checked = "it is missing"  # no segment is written before there is one
-    else:
-        return {}, 0, 0
+    except Incomplete as fault:
+        return _without_table(survey, fault.what, fault.kind)
     if isinstance(checked, str):
-        survey.table_fault = checked
-        lost = [
-            "every fact that was folded into it: sessions, queues and their groups, exchanges, retained messages"
-        ]
-        survey.findings.append(Finding("state", "entries", 0, f"damaged: {checked}", True, lost))
-        return {}, 0, 0
+        return _without_table(survey, checked, DAMAGED)
     survey.table = checked
     lost = [f"{entry.text} ({entry.key[:40].hex()})" for entry in checked.bad]
     state = f"damaged: {len(lost)} entries cannot be trusted" if lost else "good"
-    survey.findings.append(Finding("state", "entries", checked.entries, state, bool(lost), lost))
     bad = {entry.key for entry in checked.bad}
     table = LmdbTable(data_dir / "state", is_lenient=True)
     try:
         for key in bad:
             table.delete(key)  # never committed
+        try:
+            directory = open_directory(disk, table, "")
+        except Incomplete as fault:
+            if fault.name == TABLE_FILE:
+                return _without_table(survey, fault.what, fault.kind)
+            if not survey.incomplete:
+                _blame(survey, fault, "", [])
+        else:
+            for notice in directory.notices:
+                survey.findings.append(Finding(notice.name, "", 0, notice.what, False, []))
+        survey.findings.append(Finding("state", "entries", checked.entries, state, bool(lost), lost))
         queues = QueueFold()
         load_queues(table, queues)
         load_stages(table, survey.stages)
@@ -137,7 +158,18 @@ def _survey_table(survey: Survey, data_dir: Path) -> tuple[dict[int, StoredQueue
     return queues.queues, last_sequence, folded
 
 
-def _survey_log(survey: Survey, found: RecoveredFile, last_sequence: int) -> int:
+def _without_table(survey: Survey, fault: str, kind: str) -> tuple[dict[int, StoredQueue], int, int]:
+    survey.table_fault = fault
+    survey.table_fault_kind = kind
+    lost = [
+        "every fact that was folded into it and cannot be read: of sessions, queues and their groups, exchanges, retained messages"
+    ]
+    survey.findings.append(Finding("state", "entries", 0, f"damaged: {fault}", True, lost))
+    manifest = survey.manifest
+    return ({}, 0, 0) if manifest is None else ({}, manifest.folded_sequence, manifest.folded_file)
+
+
+def _survey_log(survey: Survey, found: RecoveredFile, last_sequence: int, faults: list[Incomplete]) -> int:
     """The last sequence in the file, or the one before it."""
     gap = find_gap(found, last_sequence)
     damage = found.damage if gap is None else [*found.damage, gap]
@@ -160,7 +192,13 @@ def _survey_log(survey: Survey, found: RecoveredFile, last_sequence: int) -> int
         state = f"a torn write at byte {found.cut_at}, never confirmed"
     else:
         state = "good"
-    survey.findings.append(Finding(found.name, "facts", len(found.records), state, bool(damage), lost))
+    of_file = [fault for fault in faults if fault.name == found.name]
+    if of_file:
+        survey.incomplete += of_file
+        state = "damaged: it " + "; ".join(fault.what for fault in of_file)
+        lost = lost or [f"facts behind {last_sequence}"]
+    is_damaged = bool(damage) or bool(of_file)
+    survey.findings.append(Finding(found.name, "facts", len(found.records), state, is_damaged, lost))
     return last_sequence
 
 

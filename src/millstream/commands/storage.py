@@ -22,6 +22,7 @@ app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Verify, repair and inspect a data directory."
 )
 
+DATA_NAMES = ("log", "state", "queues", "manifest")  # any of them makes a directory one of a broker
 COLUMNS = ("file", "count", "kind", "state")
 
 VERIFY_EXAMPLES = """\b
@@ -119,7 +120,7 @@ def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputO
 
 def find_folder(config: Path | None, set_: list[str] | None, next_step: str) -> Path:
     folder = load_settings(config, list(set_ or [])).config.data_dir
-    if not (folder / "log").is_dir():
+    if not any((folder / name).exists() for name in DATA_NAMES):
         raise CommandFailed(ExitCode.USAGE, f"{folder} holds no data of a broker.", next_step)
     return folder
 

@@ -19,7 +19,7 @@ import lmdb
 
 from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import MAP_SIZE, LmdbTable
+from millstream.runtime.lmdb_table import MAP_SIZE, LmdbTable, find_table_fault
 from millstream.storage.backup_manifest import TABLE_NAME
 from millstream.storage.backup_plan import Plan, PlannedFile, plan_log, plan_segments
 from millstream.storage.checkpoint import load_queues, load_stages, read_meta
@@ -109,6 +109,9 @@ def _copy_table(data_dir: Path, staging: Path, plan: Plan) -> tuple[dict[int, in
     """(next offset by queue, last sequence, last file) of the checkpoint that was copied."""
     if not (data_dir / TABLE_NAME).exists():
         return {}, 0, 0
+    fault = find_table_fault(data_dir / STATE)
+    if fault:
+        raise DiskFault(f"{TABLE_NAME} is damaged: {fault}")
     target = staging / STATE
     target.mkdir(mode=0o700)
     try:

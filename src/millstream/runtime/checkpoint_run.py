@@ -23,6 +23,7 @@ from millstream.storage.disk import Disk, DiskFault, Failpoints
 from millstream.storage.facts import FactFault
 from millstream.storage.log_files import FOLDER, file_number
 from millstream.storage.log_recovery import Damage, log_names, read_file
+from millstream.storage.manifest import ManifestFault, find_manifest
 from millstream.storage.recovery import copy_aside, find_gap
 from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.table import Table
@@ -46,6 +47,7 @@ def run(
     """Fold and remove; how many files went. A damaged one is kept in quarantine."""
     segments = SegmentWriter(disk, failpoints, segment_size, is_packed)
     checkpoint = Checkpoint(table, segments)
+    _note_manifest(disk, checkpoint)
     names = [name for name in log_names(disk) if file_number(name) <= last_file]
     for name in names:
         number = file_number(name)
@@ -72,6 +74,18 @@ def run(
         for damage in segments.damage:
             on_damage(damage)
     return len(names)
+
+
+def _note_manifest(disk: Disk, checkpoint: Checkpoint) -> None:
+    try:
+        manifest = find_manifest(disk)
+    except ManifestFault:
+        return  # the next start names it
+    if manifest is not None:
+        disk.sync_folder(
+            "."
+        )  # it may have taken its place this moment, and the table must not know more than the disk
+        checkpoint.note_manifest(manifest.generation)
 
 
 def tell(damage: Damage) -> None:

@@ -14,14 +14,26 @@ import lmdb
 from google_crc32c import extend
 from google_crc32c import value as checksum_of
 
+from millstream.runtime.disk_files import RealDisk
 from millstream.storage.disk import DiskFault
 from millstream.storage.table import Table
+from millstream.storage.table_pages import TablePages
 
 MAP_SIZE: Final = 1 << 40  # address space, not memory: LMDB grows its file as needed
+FILE_NAME: Final = "data.mdb"
 SUM: Final = b"\0sum"
 _CHECKSUM: Final = struct.Struct("<I")
 _SUM: Final = struct.Struct("<QI")
 HINT: Final = "`millstream storage repair` drops what cannot be trusted"
+
+
+def find_table_fault(folder: Path) -> str:
+    """Why the library must not be let at the file in this folder, which would end the process; empty: it may."""
+    file = RealDisk(folder).open(FILE_NAME)
+    try:
+        return TablePages(file).fault
+    finally:
+        file.close()
 
 
 class LmdbTable(Table):
@@ -121,6 +133,11 @@ class LmdbTable(Table):
         if not self._is_lenient and not _is_sealed(key, stored):
             raise DiskFault(f"state: the entry {key[:40].hex()} is damaged; {HINT}")
         return stored[: -_CHECKSUM.size]
+
+
+def open_entry(key: bytes, stored: bytes) -> bytes | None:
+    """The value of an entry as the file has it; None if it is damaged."""
+    return stored[: -_CHECKSUM.size] if _is_sealed(key, stored) else None
 
 
 def _seal(key: bytes, value: bytes) -> int:

@@ -68,6 +68,7 @@ class LogThread(BatchWriter):
         self._on_progress = on_progress
         self._batches: queue.SimpleQueue[tuple[Batch, Log] | Callable[[], None] | None] = queue.SimpleQueue()
         self._is_closing = threading.Event()
+        self._lock = threading.Lock()
         self._is_syncing = False  # the kernel has a batch
         self._is_end_due = False  # the file ends as soon as it has none
         self._is_ending = False  # batches wait behind that
@@ -194,6 +195,10 @@ class LogThread(BatchWriter):
         if self._on_file_ended is not None:
             self._on_file_ended(fault)
 
+    def between_batches(self) -> threading.Lock:
+        """Held by whoever changes the manifest beside the thread, which changes it when it begins a file."""
+        return self._lock
+
     def close(self) -> bool:
         """Write what was submitted, then end; whether all of it is safe."""
         self._is_closing.set()
@@ -226,11 +231,12 @@ class LogThread(BatchWriter):
                 self._fence(error)
 
     def _do(self, job: tuple[Batch, Log] | Callable[[], None]) -> None:
-        if callable(job):
-            job()
-            return
-        self._log = job[1]
-        self._write(*job)
+        with self._lock:
+            if callable(job):
+                job()
+                return
+            self._log = job[1]
+            self._write(*job)
         if time.monotonic() - self._synced_s >= self._pace.sync_interval_s:
             self._synced_s = time.monotonic()
             self._sync()

@@ -12,6 +12,7 @@ another process.
     b <account> 0 <query>  how far its batches are published
     e <account> 0 <name>   body of an exchange  k <binding>              body
     0 meta                 last sequence, file  0 gap <queue> <first>    last offset of what a repair found lost
+    0 identity             of the directory     0 manifest               generation of the manifest at that time
 
 Records of queues go to their segments instead, which are made safe before the table is.
 
@@ -33,7 +34,7 @@ from millstream.storage.pending_table import PendingTable
 from millstream.storage.received_message import LastMessage
 from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.stage_facts import StageFold
-from millstream.storage.stored_queue import QueueFold, decode_state, encode_state
+from millstream.storage.stored_queue import QueueFold, StoredQueue, decode_state, encode_state
 from millstream.storage.table import Table
 
 _KEY: Final = struct.Struct(">Q")
@@ -50,6 +51,8 @@ _SESSION_KINDS: Final = (
     facts.ID_RELEASED,
 )
 LAST_QUEUE: Final = b"\0queue"
+IDENTITY: Final = b"\0identity"
+GENERATION: Final = b"\0manifest"  # of the manifest that was in force when the table was last written
 GAP: Final = b"\0gap"
 KEY_SIZE_MAX: Final = 400  # of the part that comes from outside; tables have a bound near 500
 
@@ -97,6 +100,10 @@ class Checkpoint:
             self._apply_will(kind, body)
         else:
             self._apply_session(kind, body)
+
+    def note_manifest(self, generation: int) -> None:
+        """Goes with the next commit: an older manifest is found by it."""
+        self._table.put(GENERATION, _KEY.pack(generation))
 
     def finish(self, file: int) -> None:
         """Everything up to `file` is in the table: make it so."""
@@ -325,6 +332,26 @@ def read_meta(table: Table) -> tuple[int, int]:
         return 0, 0
     last, file = _META.unpack(meta)
     return last, file
+
+
+def put_meta(table: Table, last_sequence: int, file: int) -> None:
+    table.put(META, _META.pack(last_sequence, file))
+
+
+def put_queue(table: Table, queue: StoredQueue) -> None:
+    table.put(b"q" + _KEY.pack(queue.number), encode_state(queue))
+
+
+def put_last_queue(table: Table, number: int) -> None:
+    table.put(LAST_QUEUE, _KEY.pack(number))
+
+
+def read_generation(table: Table) -> int:
+    stored = table.get(GENERATION)
+    if stored is None or len(stored) != _KEY.size:
+        return 0
+    generation: int = _KEY.unpack(stored)[0]
+    return generation
 
 
 def load_table(table: Table, fold: Fold) -> None:

@@ -13,7 +13,10 @@ middle of a batch, so it gets its own name when the one before it has ended.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final, final
+
+from mypy_extensions import mypyc_attr
 
 from millstream.storage.disk import Disk, DiskFault, DiskFile, Failpoints
 from millstream.storage.log import Batch
@@ -42,6 +45,15 @@ def file_number(name: str) -> int:
     return int(name[len(FOLDER) + 1 : -len(SUFFIX)])
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LogRegister(ABC):
+    """Who writes down which files there must be. For good when a call returns; a DiskFault changes nothing."""
+
+    @abstractmethod
+    def begin_log(self, number: int, salt: int, size: int, ended: int, last: int) -> None:
+        """A file that is made and empty; the one before it (0: none of this run) ends with the fact `last`."""
+
+
 @final
 class LogFiles:
     def __init__(
@@ -54,8 +66,10 @@ class LogFiles:
         with_sync: bool = True,
         salt: int = 0,
         fill_size: int = FILL_SIZE,
+        register: LogRegister | None = None,
     ) -> None:
         self._disk = disk
+        self._register = register
         self._failpoints = failpoints
         self._file_size = file_size
         self._number = next_number - 1
@@ -198,6 +212,8 @@ class LogFiles:
             self._disk.remove(file_name(number))  # so that the same call may succeed later
             raise
         self._failpoints.hit("log.after_folder_sync")
+        if self._register is not None:
+            self._enter(self._register, file, number, size)
         if self._file is not None:
             self._file.close()
             self.sealed.append((self._number, self._last_sequence))
@@ -206,6 +222,17 @@ class LogFiles:
         self._offset = self._synced_end = self._marked_end = FILE_HEADER_SIZE
         self._used_end = FILE_HEADER_SIZE if self._zeros else size
         self._end = size
+
+    def _enter(self, register: LogRegister, file: DiskFile, number: int, size: int) -> None:
+        ended = 0 if self._file is None else self._number
+        try:
+            register.begin_log(number, self._salt_of(number), size, ended, self._last_sequence)
+        except DiskFault as fault:
+            file.close()
+            if not fault.is_sync:  # else it may be named for good, and must stay
+                self._disk.remove(file_name(number))
+            raise
+        self._failpoints.hit("log.after_register")
 
     def _make(self, name: str, number: int, size: int) -> DiskFile:
         hit = self._failpoints.hit

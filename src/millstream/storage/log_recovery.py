@@ -11,7 +11,7 @@ So what comes back is always all facts up to one of them.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from millstream.storage.disk import Disk
 from millstream.storage.log_files import FOLDER, SUFFIX, file_number
@@ -29,6 +29,7 @@ from millstream.storage.log_format import (
     find_salt,
 )
 
+UNKNOWN_SALT: Final = -1
 _MAGIC_BYTES = BATCH_MAGIC.to_bytes(4, "little")
 
 
@@ -59,6 +60,7 @@ class RecoveredFile:
         self.is_newer = False  # a later release has written it: this one must not touch it
         self.salt = 0
         self.size = 0
+        self.header_fault = ""
         self.has_marks = False  # it was synced now and then only
         self.synced_end = -1  # and this far at least; -1: not looked yet
 
@@ -67,7 +69,8 @@ def log_names(disk: Disk) -> list[str]:
     return [name for name in disk.names(FOLDER) if name.endswith(SUFFIX)]
 
 
-def read_file(disk: Disk, name: str, is_last: bool) -> RecoveredFile:
+def read_file(disk: Disk, name: str, is_last: bool, known_salt: int = UNKNOWN_SALT) -> RecoveredFile:
+    """`known_salt`: what the manifest says, for a file whose header is damaged."""
     number = file_number(name)
     recovered = RecoveredFile(name, number)
     file = disk.open(name)
@@ -80,6 +83,9 @@ def read_file(disk: Disk, name: str, is_last: bool) -> RecoveredFile:
     recovered.salt = find_salt(data, number, fault is None)
     recovered.has_marks = fault is None and file_version(data) == MARKED_FORMAT
     if fault is not None:
+        recovered.header_fault = fault
+        if known_salt != UNKNOWN_SALT:
+            recovered.salt = known_salt
         recovered.is_newer = "format" in fault
         if recovered.is_newer or "says it is number" in fault:
             recovered.damage.append(Damage(name, 0, len(data), fault))

@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.storage.checkpoint import load_table, read_meta
-from millstream.storage.disk import Disk, Failpoints
+from millstream.storage.disk import Disk, DiskFile, Failpoints
 from millstream.storage.fold import Fold
-from millstream.storage.log_files import FOLDER, file_number
+from millstream.storage.log_files import FOLDER
 from millstream.storage.log_format import FILE_HEADER_SIZE
-from millstream.storage.log_recovery import Damage, RecoveredFile, log_names, read_file
+from millstream.storage.log_inventory import LogContent, check_stop, list_kept, note_ends, read_log
+from millstream.storage.log_recovery import Damage, RecoveredFile
+from millstream.storage.manifest import ManifestKeeper
 from millstream.storage.table import Table
 
 QUARANTINE: Final = "quarantine"
@@ -41,20 +43,29 @@ def load_folded(table: Table, wall_offset_ns: int) -> tuple[Fold, int]:
     return fold, read_meta(table)[1]
 
 
-def recover(disk: Disk, table: Table, wall_offset_ns: int, failpoints: Failpoints) -> Recovery:
-    """Torn ends are cut, damage is copied aside, everything kept is made safe."""
+def recover(
+    disk: Disk,
+    table: Table,
+    wall_offset_ns: int,
+    failpoints: Failpoints,
+    keeper: ManifestKeeper | None = None,
+) -> Recovery:
+    """Torn ends are cut, damage is copied aside, everything kept is made safe.
+
+    With a keeper of its manifest: Incomplete where a file is not there that must be, before anything is changed. Then the
+    manifest names what is kept, before any of it changes."""
     hit = failpoints.hit
     fold, folded = load_folded(table, wall_offset_ns)
     found = Recovery(fold, fold.last_sequence)
-    names = log_names(disk)
-    number = folded
-    for name in names:
-        number = max(number, file_number(name))
-        if file_number(name) <= folded:
-            disk.remove(name)  # the checkpoint died between its commit and this
-            hit("recover.after_remove_folded")
-            continue
-        recovered = read_file(disk, name, name == names[-1])
+    is_known = keeper is not None and keeper.manifest.generation > 0  # else it begins with what is there
+    content = read_log(disk, folded, keeper.manifest if keeper is not None and is_known else None)
+    if keeper is not None:
+        _check_and_enter(keeper, content, fold, folded)
+    for name in content.folded:
+        disk.remove(name)  # the checkpoint died between its commit and this
+        hit("recover.after_remove_folded")
+    for recovered in content.files:
+        name = recovered.name
         found.damage.extend(recovered.damage)
         found.has_marks = found.has_marks or recovered.has_marks
         if recovered.is_unused:
@@ -67,7 +78,9 @@ def recover(disk: Disk, table: Table, wall_offset_ns: int, failpoints: Failpoint
             found.cuts.append(
                 Damage(name, recovered.cut_at, recovered.size, "a batch that was never confirmed")
             )
-        if name in names[-2:]:  # older ones were synced when they were sealed, with the one behind them begun
+        if (
+            name in content.names[-2:]
+        ):  # older ones were synced when they were sealed, with the one behind them begun
             make_safe(disk, recovered, failpoints)
         gap = find_gap(recovered, fold.last_sequence)
         if gap is not None:
@@ -77,8 +90,24 @@ def recover(disk: Disk, table: Table, wall_offset_ns: int, failpoints: Failpoint
                 fold.apply(record)
     disk.sync_folder(FOLDER)
     hit("recover.after_folder_sync")
+    number = max(folded, content.last_number)
+    if keeper is not None:
+        note_ends(content, keeper.manifest)
+        number = max(number, keeper.manifest.last_log)
+        fold.queues.last_number = max(fold.queues.last_number, keeper.manifest.last_queue)
     found.next_number = number + 1
     return found
+
+
+def _check_and_enter(keeper: ManifestKeeper, content: LogContent, fold: Fold, folded: int) -> None:
+    check_stop(keeper.manifest, content, fold.last_sequence)
+    if content.faults:
+        raise content.faults[0]
+    new = keeper.manifest.copy()
+    list_kept(content, new)
+    keeper.note_folded(folded, fold.last_sequence)
+    keeper.note_queue(fold.queues.last_number)
+    keeper.change_to(new)
 
 
 def find_gap(recovered: RecoveredFile, last_sequence: int) -> Damage | None:
@@ -98,7 +127,7 @@ def make_safe(disk: Disk, recovered: RecoveredFile, failpoints: Failpoints) -> N
     try:
         if recovered.cut_at >= 0:
             hit("recover.before_cut")
-            file.truncate(recovered.cut_at)
+            _clear(file, recovered.cut_at)
             hit("recover.after_cut")
         position = 0
         while position < recovered.end:
@@ -112,6 +141,17 @@ def make_safe(disk: Disk, recovered: RecoveredFile, failpoints: Failpoints) -> N
         hit("recover.after_sync")
     finally:
         file.close()
+
+
+def _clear(file: DiskFile, position: int) -> None:
+    """With zeros, as if it had never been used: a file keeps the size that the manifest says it has at least."""
+    size = int(file.size())
+    while position < size:
+        piece = file.read_at(position, min(PIECE, size - position))
+        used = len(piece.rstrip(b"\0"))
+        if used:
+            file.write_at(position, bytes(used))
+        position += max(len(piece), 1)
 
 
 def copy_aside(disk: Disk, name: str, failpoints: Failpoints) -> None:

@@ -90,7 +90,9 @@ class TablePages:
         if self._size == 0:
             self._blame("it is empty")
             return
-        metas = [meta for meta in [self._read_meta(number) for number in range(META_PAGES)] if meta is not None]
+        metas = [
+            meta for meta in [self._read_meta(number) for number in range(META_PAGES)] if meta is not None
+        ]
         if not metas:
             return
         meta = metas[0]

@@ -1,0 +1,113 @@
+"""Opens a data directory: finds out whose it is, and that its table and its manifest belong together.
+
+    new      no file of a broker is there: it gets an identity
+    old      a release without manifests has left it: it gets an identity, once, and is said to
+    known    manifest and table carry the same identity, and none of the two is older than the other says
+
+Anything else is damage: a file is missing or of another directory, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from millstream.storage import doubt_mark, stop_mark
+from millstream.storage.checkpoint import IDENTITY, read_generation, read_meta
+from millstream.storage.disk import Disk
+from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
+from millstream.storage.log_recovery import log_names
+from millstream.storage.manifest import (
+    FOREIGN,
+    MISSING,
+    OLDER,
+    RUNNING,
+    Incomplete,
+    Manifest,
+    ManifestFault,
+    ManifestKeeper,
+    find_manifest,
+)
+from millstream.storage.manifest import NAME as MANIFEST_NAME
+from millstream.storage.table import Table
+
+TABLE_FILE: Final = "state/data.mdb"
+_ANOTHERS: Final = "belongs to another data directory"
+
+
+@final
+class Directory:
+    """`is_adopted`: what it held was not named by any manifest. `notices` are what is wrong and harms nobody."""
+
+    def __init__(self, keeper: ManifestKeeper, is_adopted: bool) -> None:
+        self.keeper = keeper
+        self.is_adopted = is_adopted
+        self.notices: list[Incomplete] = []
+
+    def mark_table(self, table: Table) -> None:
+        """The manifest first, the table second: the other way round a crash would look like a manifest that was lost."""
+        keeper = self.keeper
+        manifest = keeper.manifest
+        if manifest.is_table_marked:
+            return
+        if manifest.generation == 0:
+            keeper.write(manifest.copy())
+        table.put(IDENTITY, manifest.identity.encode())
+        table.commit()
+        new = keeper.manifest.copy()
+        new.is_table_marked = True
+        keeper.write(new)
+
+
+def open_directory(disk: Disk, table: Table, fresh_identity: str) -> Directory:
+    """`fresh_identity` is for one that has none. Changes nothing."""
+    manifest = read_manifest(disk)
+    marked = table.get(IDENTITY)
+    if manifest is None:
+        if marked is not None:
+            raise Incomplete(MANIFEST_NAME, "is missing", MISSING)
+        is_adopted = bool(log_names(disk)) or read_meta(table) != (0, 0)
+        manifest = Manifest(fresh_identity)
+        last = doubt_mark.find_last_doubted(disk)
+        manifest.doubted = NO_SESSION if last == EVERY_SESSION else last
+        return Directory(ManifestKeeper(disk, manifest), is_adopted)
+    directory = Directory(ManifestKeeper(disk, manifest), False)
+    _check_table(table, manifest, marked)
+    if read_generation(table) > manifest.generation:
+        raise Incomplete(MANIFEST_NAME, "is older than the table beside it", OLDER)
+    _check_marks(disk, directory)
+    return directory
+
+
+def read_manifest(disk: Disk) -> Manifest | None:
+    try:
+        return find_manifest(disk)
+    except ManifestFault:
+        raise Incomplete(MANIFEST_NAME, "cannot be read: it is damaged") from None
+
+
+def _check_table(table: Table, manifest: Manifest, marked: bytes | None) -> None:
+    if marked is None:
+        if manifest.is_table_marked:
+            raise Incomplete(TABLE_FILE, f"{_ANOTHERS}, or is older than the manifest", FOREIGN)
+    elif marked != manifest.identity.encode():
+        raise Incomplete(TABLE_FILE, f"{_ANOTHERS} than the manifest does", FOREIGN)
+    sequence, file = read_meta(table)
+    if file < manifest.folded_file or sequence < manifest.folded_sequence:
+        text = f"is older than the rest: it holds the facts up to {sequence}, and {manifest.folded_sequence} were folded"
+        raise Incomplete(TABLE_FILE, text, OLDER)
+
+
+def _check_marks(disk: Disk, directory: Directory) -> None:
+    """Without them more is delivered as redelivered, or more sessions are in doubt; nothing is lost."""
+    manifest = directory.keeper.manifest
+    if manifest.stopped_at != RUNNING:
+        mark = stop_mark.find_mark(disk)
+        if mark is None or mark.last_sequence != manifest.stopped_at:
+            text = "is missing, damaged or of another stop: what queues hold is delivered as redelivered"
+            directory.notices.append(Incomplete(stop_mark.NAME, text))
+    last = doubt_mark.find_last_doubted(disk)
+    if last == EVERY_SESSION or (manifest.doubted != NO_SESSION and last != manifest.doubted):
+        text = (
+            "is missing, damaged or of another time: every session counts as one whose client may know more"
+        )
+        directory.notices.append(Incomplete(doubt_mark.NAME, text))

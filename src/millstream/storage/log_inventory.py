@@ -1,0 +1,125 @@
+"""Compares the files of the log with the manifest: what is missing, cut short, older than it must be, or of another directory.
+
+Damage inside a file that leaves the end of the log known is left out and named, as damage always is. Where the end itself is in
+question nothing may be appended: offsets and numbers that were given would be given again. A start refuses then.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from millstream.storage.disk import Disk
+from millstream.storage.log_files import file_name, file_number
+from millstream.storage.log_recovery import UNKNOWN_SALT, Damage, RecoveredFile, log_names, read_file
+from millstream.storage.manifest import FOREIGN, MISSING, NOT_ENDED, RUNNING, Incomplete, LoggedFile, Manifest
+
+
+@final
+class LogContent:
+    """What the files behind the last checkpoint hold."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.files: list[RecoveredFile] = []
+        self.folded: list[str] = []  # that a checkpoint did not come to remove
+        self.faults: list[Incomplete] = []  # each alone is reason enough not to start
+        self.last_number = 0
+
+    def last_sequence(self, folded: int) -> int:
+        for found in reversed(self.files):
+            if found.records:
+                return max(folded, int(found.records[-1].sequence))
+        return folded
+
+
+def read_log(disk: Disk, folded: int, manifest: Manifest | None) -> LogContent:
+    """Read everything; change nothing."""
+    content = LogContent()
+    names = log_names(disk)
+    for name in names:
+        number = file_number(name)
+        content.last_number = max(content.last_number, number)
+        if number <= folded:
+            content.folded.append(name)
+            continue
+        listed = None if manifest is None else manifest.logs.get(number)
+        salt = UNKNOWN_SALT if listed is None else listed.salt
+        found = read_file(disk, name, name == names[-1], salt)
+        content.names.append(name)
+        content.files.append(found)
+        if manifest is not None:
+            _compare(content, found, listed, name == names[-1])
+    if manifest is not None:
+        for number in manifest.logs:
+            if number > folded and file_name(number) not in content.names:
+                content.faults.append(Incomplete(file_name(number), "is missing", MISSING))
+    return content
+
+
+def _compare(content: LogContent, found: RecoveredFile, listed: LoggedFile | None, is_last: bool) -> None:
+    if listed is None:
+        if found.records or found.damage:
+            text = "belongs to another data directory, or was put back: the manifest does not name it"
+            content.faults.append(Incomplete(found.name, text, FOREIGN))
+        return
+    if found.size == 0:
+        content.faults.append(Incomplete(found.name, "is empty"))
+    elif not found.header_fault and found.salt != listed.salt:
+        content.faults.append(Incomplete(found.name, "belongs to another data directory", FOREIGN))
+    elif found.size < listed.size:
+        text = f"is cut short: it ends at byte {found.size} of {listed.size}"
+        content.faults.append(Incomplete(found.name, text))
+    elif found.is_unused or (found.header_fault and not found.records):
+        content.faults.append(Incomplete(found.name, f"cannot be read: {found.header_fault}"))
+    elif found.header_fault and not found.damage:
+        found.damage.append(Damage(found.name, 0, 32, found.header_fault))
+    if listed.last != NOT_ENDED and not found.damage and not found.is_unused:
+        text = _find_missing_end(found, listed.last)
+        if text and is_last:
+            content.faults.append(Incomplete(found.name, f"lacks its end: {text}"))
+        elif text:
+            found.damage.append(Damage(found.name, found.end, found.size, text))
+
+
+def _find_missing_end(found: RecoveredFile, last: int) -> str:
+    """Of a file with another one behind it, or of one that was closed: all that was in it was safe."""
+    end = int(found.records[-1].sequence) if found.records else 0
+    if end >= last:
+        return ""
+    first = f"from {end + 1}" if end else "up"
+    return f"the facts {first} to {last} are missing; the file is damaged, or an older copy of it"
+
+
+def check_stop(manifest: Manifest, content: LogContent, folded_sequence: int) -> None:
+    """The log of a broker that stopped cleanly ends where it said."""
+    if manifest.stopped_at == RUNNING:
+        return
+    last = content.last_sequence(folded_sequence)
+    if last < manifest.stopped_at:
+        name = content.names[-1] if content.names else "log"
+        text = f"ends at fact {last}, and the broker stopped at {manifest.stopped_at}: the facts between are missing"
+        content.faults.append(Incomplete(name, text))
+
+
+def list_kept(content: LogContent, manifest: Manifest) -> None:
+    """Name in the manifest what a start is going to keep, and no end that is not known to be safe yet."""
+    listed = manifest.logs
+    manifest.logs = {}
+    for found in content.files:
+        if found.is_unused:
+            continue
+        known = listed.get(found.number)
+        if known is None:
+            known = LoggedFile(found.number, found.salt, int(found.end))
+        elif found.damage:
+            known.last = NOT_ENDED  # it has been told, and is folded as it is
+        manifest.logs[found.number] = known
+    manifest.last_log = max(manifest.last_log, content.last_number)
+
+
+def note_ends(content: LogContent, manifest: Manifest) -> None:
+    """All that is kept has been made safe, and none of it will be written again."""
+    for found in content.files:
+        listed = manifest.logs.get(found.number)
+        if listed is not None and found.records and not found.damage:
+            listed.last = int(found.records[-1].sequence)
