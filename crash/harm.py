@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Final
 
-from millstream.app.storage import STATE
+from millstream.app.data_folder import STATE
 from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.lmdb_table import LmdbTable

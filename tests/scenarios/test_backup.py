@@ -11,7 +11,7 @@ from pathlib import Path
 from conftest import StartBroker
 from raw_client import NEVER, RawClient
 
-from millstream.app.storage import read_state
+from millstream.app.data_folder import read_state
 from millstream.protocols.mqtt.wire.packets import PubAck, Publish, SubAck, Subscribe, SubscribeEntry
 from millstream.runtime.disk_files import RealDisk
 from millstream.storage.queue_facts import decode_record_message, record_place

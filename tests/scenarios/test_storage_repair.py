@@ -13,7 +13,7 @@ from raw_client import NEVER, RawClient
 from test_backup import records_of
 from typer.testing import CliRunner
 
-from millstream.app.storage import read_state
+from millstream.app.data_folder import read_state
 from millstream.commands.tree import app
 from millstream.runtime.disk_files import RealDisk
 from millstream.storage.queue_facts import decode_record_message, record_place

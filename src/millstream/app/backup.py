@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from millstream.app.storage import UNFINISHED_RESTORE, StorageFault, adopt_folder, lock, recover_folder
+from millstream.app.data_folder import UNFINISHED_RESTORE, StorageFault, adopt_folder, lock, recover_folder
 from millstream.runtime.backup_archive import ArchiveFault, ArchiveReader, list_files, write_archive
 from millstream.runtime.backup_pin import BackupBusy, pin_files
 from millstream.runtime.disk_files import RealDisk

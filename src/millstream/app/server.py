@@ -17,11 +17,12 @@ import structlog
 
 from millstream.app.control import Control
 from millstream.app.data_dir import describe, prepare_data_dir
+from millstream.app.data_folder import StorageFault
 from millstream.app.live_policies import LivePolicies
 from millstream.app.reader_process import ReaderProcess
 from millstream.app.rights import Rights
 from millstream.app.stage_commits import StageCommits
-from millstream.app.storage import DurableStore, StorageFault
+from millstream.app.storage import DurableStore
 from millstream.app.storage_health import StorageHealth
 from millstream.broker.broker import DEFAULT_ACCOUNT, AccountOptions, Broker
 from millstream.broker.health import Health

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import secrets
 import time
@@ -14,8 +13,8 @@ from typing import Final
 import structlog
 
 from millstream.app.checkpoints import Checkpoints
-from millstream.app.data_dir import KEY as DATA_DIR
-from millstream.app.data_dir import describe, prepare_data_dir
+from millstream.app.data_dir import prepare_data_dir
+from millstream.app.data_folder import StorageFault, check_restored, lock, open_folder, verify_command
 from millstream.broker.conditions import CHECKPOINT_FAILING, STORAGE_DAMAGED, STORAGE_UNREADABLE
 from millstream.broker.health import Health
 from millstream.config.storage import Storage
@@ -27,37 +26,24 @@ from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.folder_guard import FolderGuard
 from millstream.runtime.kernel_sync import open_kernel_sync
-from millstream.runtime.lmdb_table import LmdbTable, find_table_fault
 from millstream.runtime.log_thread import LogThread
 from millstream.runtime.segment_thread import SegmentThread
-from millstream.runtime.start_fault import StartFault
+from millstream.runtime.shared_keeper import SharedKeeper
 from millstream.storage import doubt_mark
-from millstream.storage.checkpoint import GENERATION, IDENTITY
-from millstream.storage.directory import TABLE_FILE, Directory, open_directory, read_manifest
-from millstream.storage.disk import Disk, DiskFault
+from millstream.storage.disk import DiskFault
 from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
-from millstream.storage.fold import Fold
 from millstream.storage.log import Log
-from millstream.storage.log_files import FOLDER, PREPARED, LogFiles, file_number
-from millstream.storage.log_format import FILE_HEADER_SIZE, find_file_header_fault
-from millstream.storage.log_recovery import Damage, log_names, read_file
+from millstream.storage.log_files import FOLDER, PREPARED, LogFiles
+from millstream.storage.log_recovery import Damage, log_names
 from millstream.storage.log_store import LogStore
-from millstream.storage.manifest import IDENTITY_LENGTH, MISSING, Incomplete, remove_manifest
-from millstream.storage.recovery import Recovery, load_folded, recover
-from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
+from millstream.storage.recovery import Recovery
 from millstream.storage.stop_mark import StopMark, find_unsure, remove_mark, write_mark
 from millstream.storage.store import StoredState
 
-STATE: Final = "state"
-UNFINISHED_RESTORE: Final = "restore.unfinished"
 FOLD_PAUSE_S: Final = 1.0  # before a checkpoint that failed is tried again; twice as long after each
 FOLD_PAUSE_S_MAX: Final = 30.0
 WRITE_OUT_S: Final = 2.0  # at the end, for a disk that takes nothing
 CHECKPOINT_END_S: Final = 10.0  # at the end, for a checkpoint that is under way
-
-
-class StorageFault(StartFault):
-    """What the data directory holds cannot be used: why, and the command that would help."""
 
 
 class DurableStore:
@@ -89,12 +75,12 @@ class DurableStore:
                 directory, found = open_folder(self._disk, data_dir)
         except DiskFault as fault:
             raise StorageFault(f"{data_dir}: {fault.text}", verify_command(data_dir)) from None
-        self._keeper = directory.keeper
+        self._keeper = SharedKeeper(directory.keeper)
         fold, next_number = found.fold, found.next_number
         self._unsure = find_unsure(self._disk, found)
         self.damage = found.damage
         if directory.is_adopted:
-            self._log_line.warning("storage_adopted", identity=self._keeper.manifest.identity)
+            self._log_line.warning("storage_adopted", identity=directory.keeper.manifest.identity)
         for notice in directory.notices:
             self._log_line.warning("storage_damaged", range=notice.text)
         for damage in found.damage:
@@ -173,10 +159,9 @@ class DurableStore:
     def start(self) -> None:
         """From here on records may be handed out. Fold what earlier runs left in the log."""
         try:
-            with self._thread.between_batches():
-                self._keeper.open()
-                if self._is_doubt_over:
-                    self._keeper.doubt(NO_SESSION)
+            self._keeper.open()
+            if self._is_doubt_over:
+                self._keeper.doubt(NO_SESSION)
             remove_mark(self._disk)
             if self._is_doubt_over:
                 doubt_mark.remove_mark(self._disk)
@@ -349,143 +334,3 @@ class DurableStore:
             self._keeper.stop(int(self.log.position))
         except DiskFault as fault:
             self._log_line.warning("stop_not_marked", reason=fault.text)
-
-
-class QueueFolders:
-    """The folders of queues, whether anybody knows the queue or not."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._folder = data_dir / QUEUE_FOLDER
-
-    def numbers(self) -> list[int]:
-        """Of those that hold something, in order."""
-        if not self._folder.is_dir():
-            return []
-        found = [path for path in self._folder.iterdir() if path.name.isdecimal() and path.is_dir()]
-        return sorted([int(path.name) for path in found if any(path.iterdir())])
-
-
-def lock(data_dir: Path) -> int:
-    try:
-        descriptor = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise describe(data_dir / "lock", error, "cannot be opened") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        text = f"{data_dir} is in use by another broker"
-        raise StorageFault(text, f"fuser -v {data_dir / 'lock'}", DATA_DIR) from None
-    return descriptor
-
-
-def check_restored(data_dir: Path) -> None:
-    """Part of a backup is not a state a broker may start from."""
-    if (data_dir / UNFINISHED_RESTORE).exists():
-        text = f"a restore into {data_dir} did not finish"
-        raise StorageFault(text, "millstream restore FILE --to OTHER_DIR")
-
-
-def read_state(disk: Disk, data_dir: Path) -> Fold:
-    """What would be restored, changing nothing."""
-    check_table_file(disk, data_dir)
-    table = LmdbTable(data_dir / STATE)
-    try:
-        fold, folded = load_folded(table, 0)
-    finally:
-        table.close()
-    names = log_names(disk)
-    for name in names:
-        if file_number(name) > folded:
-            for record in read_file(disk, name, name == names[-1]).records:
-                if record.sequence > fold.last_sequence:
-                    fold.apply(record)
-    return fold
-
-
-def verify_command(data_dir: Path) -> str:
-    return f"millstream storage verify --set data_dir={data_dir}"
-
-
-def open_folder(disk: Disk, data_dir: Path) -> tuple[Directory, Recovery]:
-    """Open what a data directory holds, as a start does. Files of a later release are not touched, and nothing is changed
-    where something is missing."""
-    refuse_newer(disk, data_dir)
-    check_table_file(disk, data_dir)
-    table = LmdbTable(data_dir / STATE)
-    try:
-        directory = open_directory(disk, table, secrets.token_hex(IDENTITY_LENGTH // 2))
-        wall_offset_ns = time.time_ns() - time.monotonic_ns()
-        directory.keeper.note_queue(max([0, *QueueFolders(data_dir).numbers()]))  # never given again
-        found = recover(disk, table, wall_offset_ns, find_failpoints(), directory.keeper)
-        disk.sync_folder(STATE)
-        directory.mark_table(table)
-        return directory, found
-    finally:
-        table.close()
-
-
-def check_table_file(disk: Disk, data_dir: Path) -> None:
-    """Incomplete where the table is not there although it must be, or its library must not be let at it."""
-    path = data_dir / TABLE_FILE
-    if not path.exists() or (path.stat().st_size == 0 and not must_have_table(disk, data_dir)):
-        if must_have_table(disk, data_dir):
-            raise Incomplete(TABLE_FILE, "is missing", MISSING)
-        return
-    fault = find_table_fault(data_dir / STATE)
-    if fault:
-        raise Incomplete(TABLE_FILE, f"is damaged: {fault}")
-
-
-def must_have_table(disk: Disk, data_dir: Path) -> bool:
-    """Whether something was folded, as far as the files beside the table tell."""
-    try:
-        manifest = read_manifest(disk)
-    except Incomplete:
-        return True
-    if manifest is not None:
-        return manifest.is_table_marked
-    if QueueFolders(data_dir).numbers():
-        return True
-    names = log_names(disk)
-    if not names:
-        return False
-    first = read_file(disk, names[0], len(names) == 1)
-    return bool(first.damage) or (bool(first.records) and int(first.records[0].sequence) != 1)
-
-
-def adopt_folder(disk: Disk, data_dir: Path) -> None:
-    """Take what is there for what must be there, after a repair or a restore: with an identity of its own, so that no file from
-    before is taken for one of it."""
-    remove_manifest(disk)
-    table = LmdbTable(data_dir / STATE)
-    try:
-        table.delete(IDENTITY)
-        table.delete(GENERATION)
-        table.commit()
-    finally:
-        table.close()
-    open_folder(disk, data_dir)
-
-
-def recover_folder(disk: Disk, data_dir: Path) -> Recovery:
-    """The same without regard to the manifest, for a repair: what is missing is done without."""
-    refuse_newer(disk, data_dir)
-    check_table_file(disk, data_dir)
-    table = LmdbTable(data_dir / STATE)
-    try:
-        return recover(disk, table, time.time_ns() - time.monotonic_ns(), find_failpoints())
-    finally:
-        table.close()
-
-
-def refuse_newer(disk: Disk, data_dir: Path) -> None:
-    for name in log_names(disk):
-        file = disk.open(name)
-        try:
-            fault = find_file_header_fault(file.read_at(0, FILE_HEADER_SIZE), file_number(name))
-        finally:
-            file.close()
-        if fault is not None and "format" in fault:
-            text = f"{data_dir}/{name}: {fault}"
-            raise StorageFault(text, "install the release that wrote it, or restore a backup of this one")

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from millstream.app.storage import STATE, StorageFault, adopt_folder, recover_folder
+from millstream.app.data_folder import STATE, StorageFault, adopt_folder, recover_folder
 from millstream.app.storage_survey import Survey
 from millstream.app.table_repair import free_path, replace_table, set_strangers_aside, skip_numbers
 from millstream.runtime.checkpoint_run import run as run_checkpoint

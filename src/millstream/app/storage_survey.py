@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.app.storage import check_table_file
+from millstream.app.data_folder import check_table_file
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.table_check_run import check_in_process

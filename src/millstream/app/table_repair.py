@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from millstream.app.storage import STATE, QueueFolders
+from millstream.app.data_folder import STATE, QueueFolders
 from millstream.app.storage_survey import Survey
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.lmdb_table import FILE_NAME, SUM, LmdbTable, open_entry

@@ -53,7 +53,7 @@ def backup(
     if file.exists() and not force:
         raise CommandFailed(ExitCode.USAGE, f"{file} is there already.", f"millstream backup {file} --force")
     from millstream.app.backup import make_backup
-    from millstream.app.storage import StorageFault
+    from millstream.app.data_folder import StorageFault
 
     folder = find_folder(config, set_, "millstream backup FILE --set data_dir=DIR")
     try:
@@ -97,7 +97,7 @@ def restore(
     Every file is checked against the manifest before anything appears in DIR.
     """
     from millstream.app.backup import restore_backup
-    from millstream.app.storage import StorageFault
+    from millstream.app.data_folder import StorageFault
 
     try:
         with progress_bar() as on_progress:

@@ -71,7 +71,7 @@ def repair(
 
     Says first what is damaged and what is lost with it, and asks.
     """
-    from millstream.app.storage import StorageFault
+    from millstream.app.data_folder import StorageFault
     from millstream.app.storage_repair import repair_storage
 
     folder = find_folder(config, set_, "millstream storage repair --set data_dir=DIR")
@@ -103,7 +103,7 @@ def repair(
 def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputOption = Output.TABLE) -> None:
     """Tell what would be restored: sessions, subscriptions, messages that wait, retained messages, queues."""
     from millstream.app.backup import count_state
-    from millstream.app.storage import read_state
+    from millstream.app.data_folder import read_state
     from millstream.runtime.disk_files import RealDisk
 
     folder = find_folder(config, set_, "millstream storage inspect --set data_dir=DIR")
@@ -140,7 +140,7 @@ def _survey(folder: Path) -> Survey:
 @contextmanager
 def _stopped(folder: Path) -> Iterator[None]:
     """Keep brokers and checkpoints away meanwhile."""
-    from millstream.app.storage import StorageFault, lock
+    from millstream.app.data_folder import StorageFault, lock
     from millstream.runtime.backup_hold import hold_checkpoints
 
     try:

@@ -68,7 +68,6 @@ class LogThread(BatchWriter):
         self._on_progress = on_progress
         self._batches: queue.SimpleQueue[tuple[Batch, Log] | Callable[[], None] | None] = queue.SimpleQueue()
         self._is_closing = threading.Event()
-        self._lock = threading.Lock()
         self._is_syncing = False  # the kernel has a batch
         self._is_end_due = False  # the file ends as soon as it has none
         self._is_ending = False  # batches wait behind that
@@ -195,10 +194,6 @@ class LogThread(BatchWriter):
         if self._on_file_ended is not None:
             self._on_file_ended(fault)
 
-    def between_batches(self) -> threading.Lock:
-        """Held by whoever changes the manifest beside the thread, which changes it when it begins a file."""
-        return self._lock
-
     def close(self) -> bool:
         """Write what was submitted, then end; whether all of it is safe."""
         self._is_closing.set()
@@ -219,24 +214,24 @@ class LogThread(BatchWriter):
             try:
                 job = self._batches.get(timeout=self._pace.sync_interval_s)
             except queue.Empty:
-                self._sync()
-                self._look()
-                continue
-            if job is None:
-                self._sync()
-                return
+                job = self._idle
             try:
-                self._do(job)
+                self._do(self._sync if job is None else job)
             except Exception as error:  # noqa: BLE001 -- a thread that ends would leave everybody waiting
                 self._fence(error)
+            if job is None:
+                return
+
+    def _idle(self) -> None:
+        self._sync()
+        self._look()
 
     def _do(self, job: tuple[Batch, Log] | Callable[[], None]) -> None:
-        with self._lock:
-            if callable(job):
-                job()
-                return
-            self._log = job[1]
-            self._write(*job)
+        if callable(job):
+            job()
+            return
+        self._log = job[1]
+        self._write(*job)
         if time.monotonic() - self._synced_s >= self._pace.sync_interval_s:
             self._synced_s = time.monotonic()
             self._sync()
@@ -274,8 +269,6 @@ class LogThread(BatchWriter):
         except DiskFault as fault:
             if self._log is not None:
                 self._answer(partial(self._log.on_failed, fault.text))
-        except Exception as error:  # noqa: BLE001 -- see above
-            self._fence(error)
 
     def _write(self, batch: Batch, log: Log) -> None:
         while True:

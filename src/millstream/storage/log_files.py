@@ -83,6 +83,7 @@ class LogFiles:
         self._zeros = bytes(fill_size if with_sync else 0)
         self._used_end = 0  # up to here blocks were written before, or it does not matter
         self._prepared: DiskFile | None = None
+        self._left_behind = ""  # a file of this run that could not be entered into the register
         self.sealed: list[tuple[int, int]] = []  # files that will not be written again, last sequence in each
         self._last_sequence = 0
         self._fault = ""  # of a sync: nothing may be written behind what it has lost
@@ -227,16 +228,20 @@ class LogFiles:
         ended = 0 if self._file is None else self._number
         try:
             register.begin_log(number, self._salt_of(number), size, ended, self._last_sequence)
-        except DiskFault as fault:
+        except DiskFault:
             file.close()
-            if not fault.is_sync:  # else it may be named for good, and must stay
-                self._disk.remove(file_name(number))
+            self._left_behind = file_name(
+                number
+            )  # it may be named for good by now, and must stay until it is made anew
             raise
         self._failpoints.hit("log.after_register")
 
     def _make(self, name: str, number: int, size: int) -> DiskFile:
         hit = self._failpoints.hit
         hit("log.before_create")
+        if name == self._left_behind:
+            self._disk.remove(name)
+            self._left_behind = ""
         file = self._disk.create(name, size)
         hit("log.after_create")
         try:

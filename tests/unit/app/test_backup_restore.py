@@ -15,7 +15,7 @@ from librt.strings import BytesWriter
 from typer.testing import CliRunner, Result
 
 from millstream.app.backup import make_backup, restore_backup
-from millstream.app.storage import UNFINISHED_RESTORE, StorageFault, check_restored, lock
+from millstream.app.data_folder import UNFINISHED_RESTORE, StorageFault, check_restored, lock
 from millstream.commands.tree import app
 from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.backup_pin import STAGING, pin_files

@@ -9,8 +9,8 @@ import pytest
 from queue_world import FakeConsumer
 
 from millstream.app.backup import make_backup, restore_backup
+from millstream.app.data_folder import StorageFault
 from millstream.app.server import Millstream
-from millstream.app.storage import StorageFault
 from millstream.app.storage_repair import repair_storage
 from millstream.app.storage_survey import survey_storage
 from millstream.broker.broker import DEFAULT_ACCOUNT

@@ -9,7 +9,7 @@ import pytest
 from librt.strings import BytesWriter
 
 from crash.harm import find_last_batch, spoil_log, tear_last_batch
-from millstream.app.storage import recover_folder
+from millstream.app.data_folder import recover_folder
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import NoFailpoints
 from millstream.storage import facts

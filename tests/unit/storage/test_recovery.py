@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from google_crc32c import value
 
-from millstream.app.storage import StorageFault, recover_folder
+from millstream.app.data_folder import StorageFault, recover_folder
 from millstream.runtime.failpoints import NoFailpoints
 from millstream.storage import facts
 from millstream.storage.log import Batch

@@ -1,0 +1,170 @@
+"""A data directory as files: who has it, what it holds, and that nothing of it is missing."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Final
+
+from millstream.app.data_dir import KEY as DATA_DIR
+from millstream.app.data_dir import describe
+from millstream.runtime.failpoints import find_failpoints
+from millstream.runtime.lmdb_table import LmdbTable, find_table_fault
+from millstream.runtime.start_fault import StartFault
+from millstream.storage.checkpoint import GENERATION, IDENTITY
+from millstream.storage.directory import TABLE_FILE, Directory, open_directory, read_manifest
+from millstream.storage.disk import Disk
+from millstream.storage.fold import Fold
+from millstream.storage.log_files import file_number
+from millstream.storage.log_format import FILE_HEADER_SIZE, find_file_header_fault
+from millstream.storage.log_recovery import log_names, read_file
+from millstream.storage.manifest import IDENTITY_LENGTH, MISSING, Incomplete, remove_manifest
+from millstream.storage.recovery import Recovery, load_folded, recover
+from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
+
+STATE: Final = "state"
+UNFINISHED_RESTORE: Final = "restore.unfinished"
+
+
+class StorageFault(StartFault):
+    """What the data directory holds cannot be used: why, and the command that would help."""
+
+
+class QueueFolders:
+    """The folders of queues, whether anybody knows the queue or not."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._folder = data_dir / QUEUE_FOLDER
+
+    def numbers(self) -> list[int]:
+        """Of those that hold something, in order."""
+        if not self._folder.is_dir():
+            return []
+        found = [path for path in self._folder.iterdir() if path.name.isdecimal() and path.is_dir()]
+        return sorted([int(path.name) for path in found if any(path.iterdir())])
+
+
+def lock(data_dir: Path) -> int:
+    try:
+        descriptor = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise describe(data_dir / "lock", error, "cannot be opened") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        text = f"{data_dir} is in use by another broker"
+        raise StorageFault(text, f"fuser -v {data_dir / 'lock'}", DATA_DIR) from None
+    return descriptor
+
+
+def check_restored(data_dir: Path) -> None:
+    """Part of a backup is not a state a broker may start from."""
+    if (data_dir / UNFINISHED_RESTORE).exists():
+        text = f"a restore into {data_dir} did not finish"
+        raise StorageFault(text, "millstream restore FILE --to OTHER_DIR")
+
+
+def read_state(disk: Disk, data_dir: Path) -> Fold:
+    """What would be restored, changing nothing."""
+    check_table_file(disk, data_dir)
+    table = LmdbTable(data_dir / STATE)
+    try:
+        fold, folded = load_folded(table, 0)
+    finally:
+        table.close()
+    names = log_names(disk)
+    for name in names:
+        if file_number(name) > folded:
+            for record in read_file(disk, name, name == names[-1]).records:
+                if record.sequence > fold.last_sequence:
+                    fold.apply(record)
+    return fold
+
+
+def verify_command(data_dir: Path) -> str:
+    return f"millstream storage verify --set data_dir={data_dir}"
+
+
+def open_folder(disk: Disk, data_dir: Path) -> tuple[Directory, Recovery]:
+    """Open what a data directory holds, as a start does. Files of a later release are not touched, and nothing is changed
+    where something is missing."""
+    refuse_newer(disk, data_dir)
+    check_table_file(disk, data_dir)
+    table = LmdbTable(data_dir / STATE)
+    try:
+        directory = open_directory(disk, table, secrets.token_hex(IDENTITY_LENGTH // 2))
+        wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        directory.keeper.note_queue(max([0, *QueueFolders(data_dir).numbers()]))  # never given again
+        found = recover(disk, table, wall_offset_ns, find_failpoints(), directory.keeper)
+        disk.sync_folder(STATE)
+        directory.mark_table(table)
+        return directory, found
+    finally:
+        table.close()
+
+
+def check_table_file(disk: Disk, data_dir: Path) -> None:
+    """Incomplete where the table is not there although it must be, or its library must not be let at it."""
+    path = data_dir / TABLE_FILE
+    if not path.exists() or (path.stat().st_size == 0 and not must_have_table(disk, data_dir)):
+        if must_have_table(disk, data_dir):
+            raise Incomplete(TABLE_FILE, "is missing", MISSING)
+        return
+    fault = find_table_fault(data_dir / STATE)
+    if fault:
+        raise Incomplete(TABLE_FILE, f"is damaged: {fault}")
+
+
+def must_have_table(disk: Disk, data_dir: Path) -> bool:
+    """Whether something was folded, as far as the files beside the table tell."""
+    try:
+        manifest = read_manifest(disk)
+    except Incomplete:
+        return True
+    if manifest is not None:
+        return manifest.is_table_marked
+    if QueueFolders(data_dir).numbers():
+        return True
+    names = log_names(disk)
+    return bool(names) and file_number(names[0]) != 1  # those before it were folded
+
+
+def adopt_folder(disk: Disk, data_dir: Path) -> None:
+    """Take what is there for what must be there, after a repair or a restore: with an identity of its own, so that no file from
+    before is taken for one of it."""
+    remove_manifest(disk)
+    table = LmdbTable(data_dir / STATE)
+    try:
+        table.delete(IDENTITY)
+        table.delete(GENERATION)
+        table.commit()
+    finally:
+        table.close()
+    open_folder(disk, data_dir)
+
+
+def recover_folder(disk: Disk, data_dir: Path) -> Recovery:
+    """The same without regard to the manifest, for a repair: what is missing is done without."""
+    refuse_newer(disk, data_dir)
+    check_table_file(disk, data_dir)
+    table = LmdbTable(data_dir / STATE)
+    try:
+        return recover(disk, table, time.time_ns() - time.monotonic_ns(), find_failpoints())
+    finally:
+        table.close()
+
+
+def refuse_newer(disk: Disk, data_dir: Path) -> None:
+    for name in log_names(disk):
+        file = disk.open(name)
+        try:
+            fault = find_file_header_fault(file.read_at(0, FILE_HEADER_SIZE), file_number(name))
+        finally:
+            file.close()
+        if fault is not None and "format" in fault:
+            text = f"{data_dir}/{name}: {fault}"
+            raise StorageFault(text, "install the release that wrote it, or restore a backup of this one")
