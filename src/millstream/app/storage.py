@@ -30,6 +30,7 @@ from millstream.runtime.log_thread import LogThread
 from millstream.runtime.segment_thread import SegmentThread
 from millstream.runtime.shared_keeper import SharedKeeper
 from millstream.storage import doubt_mark
+from millstream.storage.directory import Directory
 from millstream.storage.disk import DiskFault
 from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
 from millstream.storage.log import Log
@@ -79,14 +80,7 @@ class DurableStore:
         fold, next_number = found.fold, found.next_number
         self._unsure = find_unsure(self._disk, found)
         self.damage = found.damage
-        if directory.is_adopted:
-            self._log_line.warning("storage_adopted", identity=directory.keeper.manifest.identity)
-        for notice in directory.notices:
-            self._log_line.warning("storage_damaged", range=notice.text)
-        for damage in found.damage:
-            self._on_damage(damage.sentence())
-        for cut in found.cuts:
-            self._log_line.warning("storage_cut", range=cut.sentence())
+        self._tell(directory, found)
         self._files = self._open_files(settings, with_sync, next_number)
         kernel = open_kernel_sync(data_dir) if with_sync else None
         self._thread = LogThread(
@@ -113,6 +107,18 @@ class DurableStore:
         self._fold_pause_s = FOLD_PAUSE_S
         self._is_closing = False
         self._sealing: asyncio.Task[None] | None = None
+
+    def _tell(self, directory: Directory, found: Recovery) -> None:
+        """What the start has found."""
+        if directory.is_adopted:
+            text = "a directory of an earlier release: it has an identity and a manifest from now on"
+            self._log_line.warning("storage_adopted", text=text)
+        for notice in directory.notices:
+            self._on_damage(notice.text)
+        for damage in found.damage:
+            self._on_damage(damage.sentence())
+        for cut in found.cuts:
+            self._log_line.warning("storage_cut", range=cut.sentence())
 
     def _open_files(self, settings: Storage, with_sync: bool, next_number: int) -> LogFiles:
         self._disk.remove(PREPARED)  # of a broker that was killed

@@ -91,8 +91,8 @@ def _check_table(table: Table, manifest: Manifest, marked: bytes | None) -> None
             raise Incomplete(TABLE_FILE, f"{_ANOTHERS}, or is older than the manifest", FOREIGN)
     elif marked != manifest.identity.encode():
         raise Incomplete(TABLE_FILE, f"{_ANOTHERS} than the manifest does", FOREIGN)
-    sequence, file = read_meta(table)
-    if file < manifest.folded_file or sequence < manifest.folded_sequence:
+    sequence = read_meta(table)[0]
+    if sequence < manifest.folded_sequence:
         text = f"is older than the rest: it holds the facts up to {sequence}, and {manifest.folded_sequence} were folded"
         raise Incomplete(TABLE_FILE, text, OLDER)
 
