@@ -34,6 +34,7 @@ class StatusOperations:
             "connections": sum(int(account.connected) for account in broker.accounts.values()),
             "sessions": int(broker.session_count),
             "queues": sum(len(account.queues.catalog.queues) for account in broker.accounts.values()),
+            "memory": broker.memory.values(),
             "unconfirmed": int(store.position()) - int(store.durable()),
         }
 

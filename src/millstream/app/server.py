@@ -19,6 +19,7 @@ from millstream.app.control import Control
 from millstream.app.data_dir import describe, prepare_data_dir
 from millstream.app.data_folder import StorageFault
 from millstream.app.live_policies import LivePolicies
+from millstream.app.memory import MemoryGuard
 from millstream.app.reader_process import ReaderProcess
 from millstream.app.rights import Rights
 from millstream.app.stage_commits import StageCommits
@@ -93,8 +94,10 @@ class Millstream:
         if uses_disk:
             self._durable = self._open_storage()
             store = self._durable.store
+        limits = to_limits(config)
+        self._memory = MemoryGuard(config, limits)
         self.broker = Broker(
-            to_limits(config),
+            limits,
             store or MemoryStore(),
             self._rights.authorizer,
             accounts,
@@ -102,6 +105,7 @@ class Millstream:
             self._wakeup,
             clock,
             self.health,
+            self._memory.budget,
         )
         self._turn.start(self.broker, None if self._durable is None else self._durable.log)
         self._storage_health: StorageHealth | None = None
@@ -169,6 +173,7 @@ class Millstream:
             self._rights.authenticator, loop, auth.max_waiting_logins, auth.max_waiting_logins_per_address
         )
         self._gate = self._make_gate(pool, self._verifier)
+        self._memory.start(broker, self._gate, None if self._durable is None else self._durable.seal)
         now_ns = time.monotonic_ns()
         broker.clock.wall_s = int(time.time())
         broker.restore(now_ns)
@@ -324,6 +329,7 @@ class Millstream:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(server.wait_closed(), 1.0)
         self._servers.clear()
+        self._memory.stop()
         if self._verifier is not None:
             self._verifier.close()
         self.broker.take_back_all()
@@ -347,6 +353,7 @@ class Millstream:
             try:
                 self.broker.on_tick(now_ns, int(time.time()))
                 self._watch_storage()
+                self._memory.on_tick(now_ns)
                 self._deadlines.on_tick(now_ns)
                 if self._system_topics is not None:
                     self._system_topics.on_tick(now_ns)

@@ -15,6 +15,7 @@ from millstream.model.clock import Clock
 from millstream.model.counters import Counters
 from millstream.model.delivery import QUEUED
 from millstream.model.limits import Limits
+from millstream.model.memory_budget import MemoryBudget
 from millstream.model.queue_topic import is_queue_topic
 from millstream.queues.agenda import Agenda
 from millstream.queues.catalog import Catalog
@@ -41,6 +42,7 @@ class Account:
         held: Held,
         agenda: Agenda,
         tasks: TaskQueue,
+        memory: MemoryBudget,
         connections_max: i64,
         ack_pending_max: i64,
     ) -> None:
@@ -52,6 +54,7 @@ class Account:
         self.clock = clock
         self.held = held
         self.tasks = tasks
+        self.memory = memory
         self.connections_max: i64 = connections_max  # 0: only the listener's bound
         exchanges = Exchanges()
         self.router = Router(limits.route_cache_max, exchanges)

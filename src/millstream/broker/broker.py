@@ -29,6 +29,7 @@ from millstream.broker.will import Will
 from millstream.model.clock import Clock
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import NEVER_EXPIRES, Limits
+from millstream.model.memory_budget import MemoryBudget
 from millstream.model.message import NANOSECONDS, Message
 from millstream.model.outbox import Wakeup
 from millstream.model.queue_topic import is_queue_topic, make_canonical, split_queue_topic
@@ -65,6 +66,7 @@ class Broker:
         wakeup: Wakeup | None = None,
         clock: Clock | None = None,
         health: Health | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self.limits = limits
         self.store = store
@@ -75,7 +77,8 @@ class Broker:
         self.held = Held(store)
         self.agenda = Agenda(store, source or NoSegments(), self.clock, wakeup)
         self.tasks = TaskQueue(wakeup)
-        self.publishing = Publishing(limits.async_fan_out, limits.fan_out_pending_max)
+        self.memory = memory or MemoryBudget(limits)
+        self.publishing = Publishing(limits.async_fan_out, limits.fan_out_pending_max, self.memory)
         self.accounts: dict[str, Account] = {}
         self.session_count: i64 = 0
         self._schedule = Schedule()
@@ -107,6 +110,7 @@ class Broker:
             self.held,
             self.agenda,
             self.tasks,
+            self.memory,
             options.connections_max,
             ack_pending_max,
         )

@@ -71,6 +71,9 @@ class ExchangeAccess(ExchangePort):
 
     # --------------------------------------------------------------- exchanges
 
+    def cache_weight(self) -> i64:
+        return self._weight
+
     def find(self, name: str) -> Exchange | None:
         return self._exchanges.find(name)
 

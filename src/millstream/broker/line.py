@@ -22,6 +22,7 @@ class Ending(IntEnum):
     TOO_SLOW = 3
     ADMINISTRATIVE = 4
     UNAVAILABLE = 5
+    OUT_OF_MEMORY = 6
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -51,8 +52,16 @@ class Line(Flushable):
     def transmit_release(self, packet_id: i64) -> None:
         raise AssertionError("this line serves no session")
 
+    def describe(self) -> str:
+        """The client, as an operator knows it."""
+        return ""
+
     @abstractmethod
     def unsent_bytes(self) -> i64: ...
+
+    def held_bytes(self) -> i64:
+        """Of what it has sent and what cannot be acted on yet: an unfinished packet, an open transaction."""
+        return 0
 
     def left_bytes(self) -> i64:
         """What has left the transport so far: it stands still exactly when the peer does not read."""

@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from millstream.broker.account import Account
 from millstream.model.burst import Burst
 from millstream.model.errors import Reason
+from millstream.model.memory_budget import MESSAGE_OVERHEAD, RETAINED_OVERHEAD, MemoryBudget
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run
 from millstream.routing.router import Route
@@ -20,6 +21,7 @@ from millstream.routing.router import Route
 SUCCESS: Final = Reason.SUCCESS
 NO_MATCHING_SUBSCRIBERS: Final = Reason.NO_MATCHING_SUBSCRIBERS
 QUOTA_EXCEEDED: Final = Reason.QUOTA_EXCEEDED
+UNAVAILABLE: Final = Reason.UNAVAILABLE
 SYSTEM_PREFIX: Final = b"$SYS/"
 QUEUE_PREFIXES: Final = (b"$queue/", b"$dlq/")
 FAN_OUT_SLICE: Final = 256  # deferred publishes worked off per loop iteration
@@ -29,7 +31,8 @@ FAN_OUT_SLICE: Final = 256  # deferred publishes worked off per loop iteration
 class Publishing:
     """Fan-out, retained messages, and the queue of deferred fan-outs (`async_fan_out`)."""
 
-    def __init__(self, async_fan_out: bool, pending_max: i64) -> None:
+    def __init__(self, async_fan_out: bool, pending_max: i64, memory: MemoryBudget) -> None:
+        self._memory = memory
         self._async_fan_out = async_fan_out
         self._pending_max: i64 = pending_max
         self._pending: deque[tuple[Account, Route, Message, Outlet | None]] = deque()
@@ -38,6 +41,13 @@ class Publishing:
         if route.is_stored or route.refusal is not SUCCESS:
             for message in run.messages():
                 self.publish(account, route, message, publisher)
+            return
+        memory = self._memory
+        memory.intake += run.size_bytes * len(route.targets)
+        if memory.intake >= memory.check_at:
+            memory.look()
+        if memory.is_critical:
+            account.counters.dropped_memory += run.count
             return
         for target in route.targets:
             if target.has_no_local and target.outlet is publisher:
@@ -57,6 +67,12 @@ class Publishing:
         single = route.single
         if single is None or route.settles or route.refusal is not SUCCESS:
             return False
+        memory = self._memory
+        memory.intake += len(burst.buffer) + burst.count * MESSAGE_OVERHEAD
+        if memory.intake >= memory.check_at:
+            memory.look()
+        if memory.is_critical:
+            return False
         return account.store.refusal() is SUCCESS and single.outlet.deliver_burst(burst)
 
     def publish(
@@ -69,6 +85,13 @@ class Publishing:
     ) -> Reason:
         """Store what is retained, hand out the rest; says whether anybody was there to receive it. A part of something
         whole, which has begun, is stored however much waits for the disk."""
+        memory = self._memory
+        memory.intake += (len(message.payload) + MESSAGE_OVERHEAD) * len(route.targets)
+        if memory.intake >= memory.check_at:
+            memory.look()
+        if memory.is_critical and not is_part:
+            account.counters.dropped_memory += 1
+            return UNAVAILABLE
         if (message.guarantee or message.retain or route.is_stored) and not is_part:
             refusal = account.store.refusal()
             if refusal is not SUCCESS:
@@ -155,9 +178,16 @@ class Publishing:
             if account.retained.remove(message.topic) and lasts:
                 account.store.retained_removed(account.name, message.topic)
             return True
+        memory = self._memory
+        size = message.size_bytes() + RETAINED_OVERHEAD
+        has_room = memory.retained + size <= memory.retained_max or not lasts
+        if not has_room and account.retained.find(message.topic) is None:
+            account.counters.retained_refused += 1
+            return False
         if not account.retained.store(message):
             account.counters.retained_refused += 1
             return False
+        memory.retained += size
         if lasts:
             account.store.retained_saved(account.name, message)
         return True

@@ -440,10 +440,10 @@ class Session(Outlet):
 
     def _trim(self) -> None:
         """The bound of a waiting queue is soft; once nobody waits for it, it is not."""
-        limits = self.account.limits
-        while (
-            self.queued_count() > limits.offline_messages_max or self._queued_bytes > limits.offline_bytes_max
-        ):
+        self.trim(self.account.limits.offline_messages_max, self.account.limits.offline_bytes_max)
+
+    def trim(self, count_max: i64, bytes_max: i64) -> None:
+        while self.queued_count() > count_max or self._queued_bytes > bytes_max:
             self._evict()
 
     # -------------------------------------------------------------- pressure
@@ -456,8 +456,7 @@ class Session(Outlet):
 
     def _admit(self, line: Line, count: i64) -> bool:
         """At most once towards a blocked line: passed while its sources can be held, else dropped."""
-        limits = self.account.limits
-        if self.is_slow or line.unsent_bytes() >= limits.unsent_bytes_max:
+        if self.is_slow or line.unsent_bytes() >= self.account.memory.unsent_max:
             self.account.counters.dropped_slow += count
             return False
         self._hold()

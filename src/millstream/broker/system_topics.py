@@ -70,6 +70,8 @@ class SystemTopics:
         for name, value in totals.items():
             if name.startswith("dropped_"):
                 values["messages/dropped/" + name[len("dropped_") :]] = str(value)
+        for name, text in broker.memory.values().items():
+            values["memory/" + name] = text
         for name in ("publishes_denied", "subscribes_denied", "deliveries_denied", "protocol_errors"):
             values["errors/" + name] = str(totals[name])
         return values

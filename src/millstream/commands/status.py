@@ -20,6 +20,7 @@ Examples:
 \b
 Exit codes: 0 ok, 1 failed (nothing is confirmed until a restart), 3 no broker answers, 5 degraded.
 """
+MIB = 1024 * 1024
 CODES = {"ok": ExitCode.OK, "degraded": ExitCode.DEGRADED, "failed": ExitCode.FAILED}
 
 
@@ -42,12 +43,21 @@ def status(
     raise typer.Exit(CODES.get(str(found.get("status")), ExitCode.FAILED))
 
 
+def memory_line(memory: object) -> str:
+    assert isinstance(memory, dict)
+    if memory["state"] == "off":
+        return "memory: no limit (memory.limit is off)"
+    used, limit = (int(memory[name]) // MIB for name in ("used", "limit"))
+    return f"memory: {memory['state']}, {used} of {limit} MiB"
+
+
 def status_lines(found: dict[str, object]) -> list[str]:
     lines = [
         f"status: {found['status']}",
         f"millstream {found['version']} ({found['build']}), process {found['pid']}, up {found['uptime_s']} s",
         f"{found['connections']} connections, {found['sessions']} sessions, {found['queues']} queues",
         f"{found['unconfirmed']} changes not yet on disk",
+        memory_line(found["memory"]),
     ]
     conditions = found["conditions"]
     assert isinstance(conditions, list)

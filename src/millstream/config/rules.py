@@ -34,6 +34,7 @@ def find_broken_rules(config: Config) -> list[Broken]:
         *_broken_queues(config),
         *find_broken_policies(config),
         *_broken_sessions(config),
+        *_broken_memory(config),
         *_unprotected_listeners(config),
     ]
 
@@ -161,6 +162,13 @@ def _broken_queues(config: Config) -> Iterator[Broken]:
             make_definition(settings.model_dump() | {"bindings": list(settings.bindings)})
         except Refused as refused:
             yield ("queues", name), f"cannot be made: {refused.text}"
+
+
+def _broken_memory(config: Config) -> Iterator[Broken]:
+    memory = config.memory
+    if memory.high_watermark >= memory.critical_watermark:
+        blamed = _written(config, ("memory", "high_watermark"), ("memory", "critical_watermark"))
+        yield blamed, "breaks the order memory.high_watermark < memory.critical_watermark"
 
 
 def _broken_sessions(config: Config) -> Iterator[Broken]:

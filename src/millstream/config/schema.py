@@ -13,6 +13,7 @@ from pydantic import Field
 
 from millstream.config.amqp import Amqp
 from millstream.config.control import Control
+from millstream.config.memory import Memory
 from millstream.config.named import Account, QueueSettings
 from millstream.config.rates import RateLimit
 from millstream.config.reader import Reader
@@ -454,6 +455,7 @@ class Config(Section):
     amqp: Amqp = Field(default=Amqp(), description="AMQP 0.9.1 over TCP and TLS.")
     broker: Broker = Field(default=Broker(), description="Messages, topics, retained messages, fan-out.")
     session: Session = Field(default=Session(), description="What is kept for a client and how much of it.")
+    memory: Memory = Field(default=Memory(), description="How much memory the broker may use.")
     ratelimit: RateLimit = Field(default=RateLimit(), description="Token buckets per address and client.")
     auth: Auth = Field(default=Auth(), description="Who may connect, and what they may do.")
     accounts: dict[str, Account] = Field(

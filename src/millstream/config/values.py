@@ -43,6 +43,9 @@ TRUE_WORDS: Final = ("true", "yes", "on", "1")
 FALSE_WORDS: Final = ("false", "no", "off", "0")
 
 _QUANTITY: Final = re.compile(r"(\d{1,18})(?:\.(\d{1,6}))?[ ]?([a-z]*)", re.ASCII)
+MEMORY_LIMIT_MIN: Final = 64 * 1024**2
+
+_PERCENT: Final = re.compile(r"(\d{1,3})[ ]?%", re.ASCII)
 _WHOLE: Final = re.compile(r"[+-]?[\d_]{1,20}", re.ASCII)
 
 
@@ -163,6 +166,26 @@ def parse_overflow(value: object) -> str:
     return parse_word(value)
 
 
+def parse_memory_limit(value: object) -> str:
+    """`60%`, or bytes as text; `0` for off."""
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if text in FALSE_WORDS:
+            return "0"
+        share = _PERCENT.fullmatch(text)
+        if share is not None and 1 <= int(share[1]) <= 100:
+            return f"{int(share[1])}%"
+    elif value is False:
+        return "0"
+    try:
+        size = parse_size(value)
+    except ValueError:
+        size = -1
+    if size != 0 and size < MEMORY_LIMIT_MIN:
+        raise ValueError('must be "off", a share such as "60%", or a size of at least 64 MiB such as "2 GiB"')
+    return str(size)
+
+
 def _is_null(value: object) -> bool:
     """An empty text is not null: a variable that was meant to name a file must not open the broker."""
     return value is None or (isinstance(value, str) and value.strip().lower() == "null")
@@ -215,6 +238,7 @@ Seconds = Annotated[int, BeforeValidator(parse_seconds)]
 FractionalSeconds = Annotated[float, BeforeValidator(parse_fractional_seconds)]
 Milliseconds = Annotated[int, BeforeValidator(parse_milliseconds)]
 Switch = Annotated[bool, BeforeValidator(parse_switch)]
+MemoryLimit = Annotated[str, BeforeValidator(parse_memory_limit)]
 Rate = Annotated[float, BeforeValidator(parse_rate)]
 Text = Annotated[str, BeforeValidator(parse_text)]
 FilePath = Annotated[Path, BeforeValidator(parse_path)]
@@ -225,6 +249,7 @@ OptionalWhole = Annotated[int | None, BeforeValidator(_optional_whole)]
 OptionalMilliseconds = Annotated[int | None, BeforeValidator(_optional_milliseconds)]
 OptionalSwitch = Annotated[bool | None, BeforeValidator(_optional_switch)]
 TextList = Annotated[tuple[str, ...], BeforeValidator(_text_list)]
+TransientPolicy = Annotated[Literal["drop_head", "keep"], BeforeValidator(parse_word)]
 Policy = Annotated[Literal["evict", "reject"], BeforeValidator(parse_word)]
 Compression = Annotated[Literal["none", "zstd"], BeforeValidator(parse_word)]
 Durability = Annotated[Literal["fsync", "os", "memory"], BeforeValidator(parse_word)]

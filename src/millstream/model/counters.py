@@ -28,6 +28,7 @@ class Counters:
         self.dropped_offline: i64 = 0  # at most once, to a session without a connection
         self.rate_pauses: i64 = 0  # times a client that publishes too fast was not read
         self.dropped_no_receiver: i64 = 0  # nobody was subscribed
+        self.dropped_memory: i64 = 0  # memory is above its critical watermark
         self.dropped_no_storage: i64 = 0  # the disk is full, broken, or does not keep up
         self.retained_refused: i64 = 0
         self.deliveries_handed_over: i64 = 0
@@ -55,6 +56,7 @@ class Counters:
             "dropped_offline": self.dropped_offline,
             "rate_pauses": self.rate_pauses,
             "dropped_no_receiver": self.dropped_no_receiver,
+            "dropped_memory": self.dropped_memory,
             "dropped_no_storage": self.dropped_no_storage,
             "retained_refused": self.retained_refused,
             "deliveries_handed_over": self.deliveries_handed_over,

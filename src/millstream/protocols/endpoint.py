@@ -82,6 +82,12 @@ class Endpoint(Line):
     @abstractmethod
     def on_caught_up(self) -> None: ...
 
+    def touch(self, now_ns: i64) -> None:
+        """The peer was not read: its silence is ours."""
+
+    def on_memory_short(self, is_short: bool) -> None:
+        """The connection is not read because memory is short, or is read again."""
+
     @abstractmethod
     def on_lost(self, now_ns: i64) -> None:
         """The transport is gone."""

@@ -19,6 +19,10 @@ class Footprint:
     def add(self, size: i64) -> None:
         self.bytes += size
 
+    def memory_bytes(self) -> i64:
+        """Of the kept records that are in memory."""
+        return self.bytes - self._in_segments
+
     def restore(self, stored: i64, tail: Tail, low: i64) -> None:
         """After a start: `stored` is about the size of everything from `low` on."""
         self._low = low

@@ -126,14 +126,15 @@ def is_awaited(queue: Queue) -> bool:
     return False
 
 
-def drop_head(queue: Queue) -> bool:
-    """Make room by policy: the oldest record that no consumer has goes; False when there is none."""
+def drop_head(queue: Queue, buries: bool = True) -> bool:
+    """Make room by policy: the oldest record that no consumer has goes; False when there is none. Without `buries` it
+    never becomes a dead letter."""
     offset: i64 = _find_waiting(queue)
     while not queue.is_stream and offset < queue.next and _is_taken(queue, offset):
         offset += 1
     if offset >= queue.next:
         return False
-    if _buries(queue):
+    if buries and _buries(queue):
         pending = None if queue.is_stream else queue.find_pending(None, offset)
         if pending is not None:
             bury_alone(queue, "", pending, "overflow")

@@ -83,6 +83,9 @@ class Router:
             return route
         return self._resolve(topic)
 
+    def cache_weight(self) -> i64:
+        return self._weight
+
     def forget_all(self) -> None:
         """Rights or presence changed in a way that may touch any topic."""
         self.generation += 1

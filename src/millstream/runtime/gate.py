@@ -79,6 +79,9 @@ class Gate:
         self.strangers: i64 = 0
         self.refused_rate: i64 = 0
         self.refused_full: i64 = 0
+        self.memory = context.broker.memory
+        self.links: dict[TransportLink, None] = {}  # all connections
+        self.memory_waiters: dict[TransportLink, None] = {}  # publishers that are not read: memory is short
         self.strange: dict[TransportLink, None] = {}  # connections that are not authenticated yet
         self._by_address: dict[str, int] = {}
         self._rates = BucketTable(limits.connection_rate, limits.connection_burst)
@@ -118,3 +121,9 @@ class Gate:
 
     def on_gone(self) -> None:
         self.connections -= 1
+
+    def resume_publishers(self, count_max: i64) -> None:
+        """There is memory again: those who waited longest go on, not all of them at once."""
+        for link in list(self.memory_waiters)[:count_max]:
+            del self.memory_waiters[link]
+            link.resume_for_memory()

@@ -1,4 +1,4 @@
-"""Tells the C allocator to keep what was freed.
+"""Tells the C allocator to keep what was freed, and to give it back when memory is short.
 
 Every large read makes a buffer of up to 256 KiB that lives for microseconds. glibc would map and unmap it each time,
 and the page faults cost more than everything the broker does with the bytes.
@@ -30,3 +30,12 @@ def keep_freed_memory() -> bool:
         (_ARENA_MAX, 2),
     )
     return all(mallopt(key, value) == 1 for key, value in settings)
+
+
+def give_back_freed_memory() -> bool:
+    """Hand all free pages of the C library back to the system. True when there were any."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return False
+    return bool(trim(0))

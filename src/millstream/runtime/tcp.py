@@ -14,6 +14,6 @@ class TcpConnection(TransportLink):
         if endpoint is None:
             return
         try:
-            endpoint.receive_data(data, self.gate.clock.read_ns())
+            self.receive(endpoint, data, self.gate.clock.read_ns())
         except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
             self.on_fault(fault)

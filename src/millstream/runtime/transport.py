@@ -22,6 +22,12 @@ WAITS_FOR_ANSWER: Final[i64] = 2
 WAITS_FOR_RATE: Final[i64] = 4
 WAITS_FOR_STORE: Final[i64] = 8
 WAITS_FOR_TURN: Final[i64] = 16
+WAITS_FOR_MEMORY: Final[i64] = 64
+LIGHT_NS: Final[i64] = 100_000_000
+LIGHT_BYTES: Final[i64] = (
+    64 * 1024
+)  # a publisher that makes memory grow by no more in that time is never held for it
+HELD_BYTES: Final[i64] = 64 * 1024  # of an unfinished packet or transaction: more of it makes a publisher
 LINGER_NS: Final[i64] = 5_000_000_000  # a peer that does not read may hold its close no longer
 
 
@@ -37,6 +43,9 @@ class TransportLink(Link):
         self._is_stranger = False
         self._is_counted = False
         self._abort_ns: i64 = 0
+        self._is_lagging = False
+        self._light_ns: i64 = 0  # while memory is short: since when what it brings is counted
+        self._light_bytes: i64 = 0
         self._due_ns: i64 = 0  # when the nearest entry in `deadlines` is due
         self._accepted_ns: i64 = 0
         self._place: HandshakePlace | None = None
@@ -77,9 +86,10 @@ class TransportLink(Link):
         self._is_stranger = True
         self._is_counted = True
         gate.strange[self] = None
-        limits = gate.limits
+        gate.links[self] = None
+        lag_mark = gate.memory.lag_mark(gate.connections)
         # lagging begins at our low mark, so that it has been watched for a while before it reaches the high one
-        transport.set_write_buffer_limits(high=limits.unsent_bytes_low, low=limits.unsent_bytes_low // 4)
+        transport.set_write_buffer_limits(high=lag_mark, low=lag_mark // 4)
         self.certificate_name = find_certificate_name(transport)
         self.on_made(now_ns)
 
@@ -94,6 +104,9 @@ class TransportLink(Link):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
+        self._note_lagging(False)
+        self.gate.memory_waiters.pop(self, None)
+        self.gate.links.pop(self, None)
         self.release()
         if self._waits & WAITS_FOR_ANSWER:
             self.gate.asker.forget(self)
@@ -106,14 +119,63 @@ class TransportLink(Link):
                 self.gate.observer.failed("", self.address, fault)
 
     def pause_writing(self) -> None:
+        self._note_lagging(True)
         endpoint = self.endpoint
         if endpoint is not None:
             endpoint.on_lagging()
 
     def resume_writing(self) -> None:
+        self._note_lagging(False)
         endpoint = self.endpoint
         if endpoint is not None:
             endpoint.on_caught_up()
+
+    def _note_lagging(self, is_lagging: bool) -> None:
+        if is_lagging != self._is_lagging:
+            self._is_lagging = is_lagging
+            self.gate.memory.on_lagging(1 if is_lagging else -1)
+
+    # ----------------------------------------------------------------- memory
+
+    def receive(self, endpoint: Endpoint, data: bytes, now_ns: i64) -> None:
+        """Hand it to the endpoint, and see what that does to the memory of the process."""
+        memory = self.gate.memory
+        before: i64 = memory.intake
+        endpoint.receive_data(data, now_ns)
+        grown: i64 = memory.intake - before
+        memory.intake += len(data)
+        if memory.intake >= memory.check_at:
+            memory.look()
+        if memory.is_high and self._waits & WAITS_FOR_MEMORY == 0:
+            self._spare_memory(endpoint, grown, now_ns)
+
+    def _spare_memory(self, endpoint: Endpoint, grown: i64, now_ns: i64) -> None:
+        """Memory is short: who brings much is not read until there is more. Who only takes, or brings little, is."""
+        held: i64 = endpoint.held_bytes()
+        if grown == 0 and held <= HELD_BYTES:
+            return
+        if now_ns - self._light_ns >= LIGHT_NS:
+            self._light_ns = now_ns
+            self._light_bytes = 0
+        self._light_bytes += grown
+        if held <= HELD_BYTES and self._light_bytes <= LIGHT_BYTES and not self.gate.memory.is_critical:
+            return
+        self.gate.memory_waiters[self] = None
+        self._wait(WAITS_FOR_MEMORY)
+        endpoint.on_memory_short(True)
+
+    def resume_for_memory(self) -> None:
+        """There is memory again."""
+        self._light_ns = 0
+        self._go_on(WAITS_FOR_MEMORY)
+        endpoint = self.endpoint
+        if endpoint is not None:
+            endpoint.on_memory_short(False)
+
+    def abort(self) -> None:
+        """Close at once: what was not sent is given up, and its memory with it."""
+        if self.transport is not None:
+            self.transport.abort()
 
     # ------------------------------------------------------------------- link
 
@@ -216,6 +278,8 @@ class TransportLink(Link):
         if endpoint is None:
             return 0
         try:
+            if self._waits:
+                endpoint.touch(now_ns)  # it is we who do not listen
             endpoint.on_deadline(now_ns)
         except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
             self.on_fault(fault)

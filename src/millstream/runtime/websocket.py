@@ -154,7 +154,7 @@ class WebSocketConnection(TransportLink):
         endpoint = self.endpoint
         if frame.opcode in DATA:
             if endpoint is not None and self._is_ready:
-                endpoint.receive_data(bytes(frame.data), self.gate.clock.read_ns())
+                self.receive(endpoint, bytes(frame.data), self.gate.clock.read_ns())
         elif frame.opcode is Opcode.TEXT:  # [MQTT-6.0.0-1]
             protocol.fail(UNSUPPORTED_DATA, "MQTT needs binary frames")
 

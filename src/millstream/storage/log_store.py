@@ -56,6 +56,9 @@ class LogStore(Store):
             return Reason.UNAVAILABLE
         return Reason.SUCCESS
 
+    def backlog_bytes(self) -> i64:
+        return self._log.unsafe_bytes()
+
     def is_stuck(self) -> bool:
         log = self._log
         return log.is_full or log.is_stalled or log.fault != ""

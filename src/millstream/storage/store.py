@@ -117,6 +117,10 @@ class Store(ABC):
         """SUCCESS, or why nothing can be made durable now: a publish that needs it must be refused."""
         return Reason.SUCCESS
 
+    def backlog_bytes(self) -> i64:
+        """Of facts that wait to be written."""
+        return 0
+
     def is_stuck(self) -> bool:
         """Whether the disk takes nothing at all: full, broken or silent. Being behind is not being stuck."""
         return False

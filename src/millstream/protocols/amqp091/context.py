@@ -16,7 +16,6 @@ from millstream.protocols.amqp091.policies import Policies
 from millstream.protocols.amqp091.reply_to import ReplyAddresses
 from millstream.protocols.amqp091.rights import enforce
 from millstream.protocols.amqp091.wire.field_table import FieldTable
-from millstream.protocols.amqp091.wire.methods import ConnectionBlocked, ConnectionUnblocked
 from millstream.protocols.endpoint import Entropy, Link
 from millstream.security.authentication import Authenticator
 from millstream.version import VERSION
@@ -44,6 +43,7 @@ CAPABILITIES: Final = (
     b"direct_reply_to",
 )
 BLOCKED_TEXT: Final = b"the disk takes nothing"
+BLOCKED_BY_STORE: Final[i64] = 1
 
 
 @final
@@ -129,8 +129,8 @@ class AmqpContext:
         assert account is not None and endpoint in self._lines
         account.connected += 1
         account.counters.connections_total += 1
-        if self.is_blocked and endpoint.takes_blocked:
-            endpoint.machine.send(0, ConnectionBlocked(BLOCKED_TEXT))
+        if self.is_blocked:
+            endpoint.set_blocked(BLOCKED_BY_STORE, True, BLOCKED_TEXT)
 
     def unregister(self, endpoint: AmqpEndpoint) -> None:
         """It is gone, however far it came."""
@@ -152,10 +152,8 @@ class AmqpContext:
         for endpoint in self.endpoints():
             try:
                 endpoint.on_tick(now_ns)
-                if has_changed and endpoint.takes_blocked and endpoint.machine.is_open:
-                    endpoint.machine.send(
-                        0, ConnectionBlocked(BLOCKED_TEXT) if is_blocked else ConnectionUnblocked()
-                    )
+                if has_changed:
+                    endpoint.set_blocked(BLOCKED_BY_STORE, is_blocked, BLOCKED_TEXT)
             except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
                 endpoint.link.on_fault(fault)
 

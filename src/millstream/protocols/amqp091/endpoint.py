@@ -39,6 +39,8 @@ from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import (
     BasicAck,
     BasicPublish,
+    ConnectionBlocked,
+    ConnectionUnblocked,
     ConnectionUpdateSecret,
     Method,
     TxCommit,
@@ -53,6 +55,8 @@ from millstream.security.rate import Bucket
 ACCEPTED: Final = Outcome.ACCEPTED
 ANSWERS_MAX: Final[i64] = 8 * 1024 * 1024  # bytes of one turn; then a client gets no more by basic.get
 LINGER_NS: Final[i64] = 5_000_000_000  # that a client which has closed may take to go
+BLOCKED_BY_MEMORY: Final[i64] = 2  # the context has the other cause
+MEMORY_TEXT: Final = b"low on memory"
 BEHIND_MAX: Final[i64] = 50_000  # facts the store may be behind before publishers without confirms wait too
 
 
@@ -71,6 +75,7 @@ class AmqpEndpoint(Endpoint):
         self.virtual_host = "/"
         self.takes_cancel = False  # the client understands a cancel from the broker
         self.takes_blocked = False
+        self._blocked_by: i64 = 0  # what it was told of by connection.blocked
         self.is_by_specification = False  # what basic.qos means to the client, see Channel.set_prefetch
         self.channels: dict[int, Channel] = {}
         self.exclusive_queues: dict[str, Queue] = {}
@@ -154,6 +159,26 @@ class AmqpEndpoint(Endpoint):
             self._handshake.on_decision(decision, now_ns)
             self.handle(self.machine.receive_data(b"", now_ns))
 
+    def touch(self, now_ns: i64) -> None:
+        self.machine.touch(now_ns)
+
+    def held_bytes(self) -> i64:
+        return self.machine.kept_bytes() + self.transaction_room.size_bytes
+
+    def describe(self) -> str:
+        name = "" if self.principal is None else self.principal.name
+        return f"{self.connection_id} ({name or 'anonymous'} from {self.link.address})"
+
+    def on_memory_short(self, is_short: bool) -> None:
+        self.set_blocked(BLOCKED_BY_MEMORY, is_short, MEMORY_TEXT)
+
+    def set_blocked(self, cause: i64, is_blocked: bool, text: bytes) -> None:
+        """Tell a client that understands it why it is not read, and when all causes are over."""
+        before: i64 = self._blocked_by
+        self._blocked_by = before | cause if is_blocked else before & ~cause
+        if self.takes_blocked and self.machine.is_open and (before == 0) != (self._blocked_by == 0):
+            self.machine.send(0, ConnectionUnblocked() if before else ConnectionBlocked(text))
+
     def on_lagging(self) -> None:
         self.is_lagging = True
 
@@ -187,7 +212,7 @@ class AmqpEndpoint(Endpoint):
             self.handed_bytes += len(data)
             self.link.send(data)
             if self.is_lagging and not self.is_blocked:
-                self.is_blocked = self.link.unsent_bytes() >= self.context.limits.unsent_bytes_high
+                self.is_blocked = self.link.unsent_bytes() >= self.context.broker.memory.unsent_high
             if self.is_blocked and not self._is_stuffed:
                 self._is_stuffed = self.link.unsent_bytes() >= self._stuffed_bytes
                 if self._is_stuffed:

@@ -55,6 +55,7 @@ ENDING_CODES: Final[dict[Ending, int]] = {
     Ending.TOO_SLOW: code.RESOURCE_ERROR,
     Ending.ADMINISTRATIVE: code.CONNECTION_FORCED,
     Ending.UNAVAILABLE: code.RESOURCE_ERROR,
+    Ending.OUT_OF_MEMORY: code.RESOURCE_ERROR,
 }
 
 ENDING_TEXTS: Final[dict[Ending, str]] = {
@@ -64,6 +65,7 @@ ENDING_TEXTS: Final[dict[Ending, str]] = {
     Ending.TOO_SLOW: "the client does not read what it consumes",
     Ending.ADMINISTRATIVE: "an operator closed the connection",
     Ending.UNAVAILABLE: "the publish cannot be made durable now",
+    Ending.OUT_OF_MEMORY: "the broker is short of memory and this connection holds much of it (memory.limit)",
 }
 
 # which of the codes end the connection; the others end the channel [AMQP091 1.1]

@@ -111,11 +111,17 @@ class Publisher:
             self._confirm(self._reply(event), event)
             return True
         message, route = self._prepare(event, place)
+        if self._account.memory.is_critical and not self.is_confirming:
+            return False
         reason = self._carry_out(message, route, False)
-        if reason is UNAVAILABLE and not (self.is_confirming and self._account.store.is_stuck()):
+        if reason is UNAVAILABLE and not (self.is_confirming and self._is_told()):
             return False
         self._confirm(reason, event)
         return True
+
+    def _is_told(self) -> bool:
+        """Whether a publisher with confirms is told at once that its message cannot be taken, instead of waiting."""
+        return self._account.store.is_stuck() or self._account.memory.is_critical
 
     def commit(self, events: list[PublishReceived]) -> int:
         """All of a transaction; how many of it were refused by queues that are full. What cannot be published at all is

@@ -160,7 +160,7 @@ class MqttEndpoint(Outgoing):
             self._context.broker.tasks.add(self._replays)  # in turn with those of others
 
     def _check_unsent(self) -> None:
-        if self.link.unsent_bytes() >= self._context.limits.unsent_bytes_high:
+        if self.link.unsent_bytes() >= self._context.broker.memory.unsent_high:
             self.is_blocked = True
             if self.session is not None:
                 self.session.on_blocked()

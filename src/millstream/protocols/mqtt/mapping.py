@@ -47,6 +47,7 @@ ENDING_CODES: Final[dict[Ending, int]] = {
     Ending.TOO_SLOW: code.QUOTA_EXCEEDED,
     Ending.ADMINISTRATIVE: code.ADMINISTRATIVE_ACTION,
     Ending.UNAVAILABLE: code.SERVER_BUSY,
+    Ending.OUT_OF_MEMORY: code.QUOTA_EXCEEDED,
 }
 
 ENDING_TEXTS: Final[dict[Ending, str]] = {
@@ -56,6 +57,7 @@ ENDING_TEXTS: Final[dict[Ending, str]] = {
     Ending.TOO_SLOW: "the client does not read what it subscribed to",
     Ending.ADMINISTRATIVE: "an operator closed the connection",
     Ending.UNAVAILABLE: "the publish cannot be made durable now",
+    Ending.OUT_OF_MEMORY: "the broker is short of memory and this connection holds much of it (memory.limit)",
 }
 
 # What a 3.1.1 CONNACK can say [MQTT3-3.2.2.3]; everything else is "server unavailable".

@@ -228,6 +228,15 @@ class Outgoing(Endpoint):
     def left_bytes(self) -> i64:
         return self.handed_bytes - self.link.unsent_bytes()
 
+    def touch(self, now_ns: i64) -> None:
+        self.machine.touch(now_ns)
+
+    def held_bytes(self) -> i64:
+        return self.machine.kept_bytes()
+
+    def describe(self) -> str:
+        return self.link.address if self.session is None else self.session.key.client_id
+
     def unsent_bytes(self) -> i64:
         return self.link.unsent_bytes() + self.outbox.size_bytes()
 

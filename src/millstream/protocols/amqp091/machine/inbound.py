@@ -91,6 +91,10 @@ class Inbound(Outbound):
     @abstractmethod
     def _on_channel_violation(self, channel: i64, violation: Violation, events: list[Event]) -> None: ...
 
+    def kept_bytes(self) -> i64:
+        """Of a frame that has not come whole, and of unfinished bodies."""
+        return self._gathered + (0 if self._kept is None else self._kept_size)
+
     def _receive(self, data: bytes, now_ns: i64, events: list[Event]) -> None:
         position: i64 = 0
         kept = self._kept

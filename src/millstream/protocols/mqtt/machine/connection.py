@@ -101,6 +101,11 @@ class Connection(Inbound):
             return 0
         return self._alive_ns + self._grace_ns
 
+    def touch(self, now_ns: i64) -> None:
+        """The silence is ours: the transport was not read."""
+        if self.is_open:
+            self._alive_ns = now_ns
+
     def on_deadline(self, now_ns: i64) -> list[Event]:
         events: list[Event] = []
         due = self.next_deadline()

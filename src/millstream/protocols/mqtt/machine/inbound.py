@@ -78,6 +78,10 @@ class Inbound:
     @abstractmethod
     def _on_control(self, packet: Packet, now_ns: i64, events: list[Event]) -> None: ...
 
+    def kept_bytes(self) -> i64:
+        """Of a packet that has not come whole."""
+        return 0 if self._kept is None else self._kept_size
+
     def _receive(self, data: bytes, now_ns: i64, events: list[Event]) -> None:
         position: i64 = 0
         kept = self._kept

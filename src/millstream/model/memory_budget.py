@@ -1,0 +1,143 @@
+"""How much memory the broker may use, how much it uses, and what follows from that at this moment.
+
+The resident size of the process is the measure: it counts everything once, shared payloads and the overhead of objects
+included. Reading it takes some microseconds, so it is read by the amount of work and not by the clock: whatever makes
+memory grow adds to `intake`, and as soon as that reaches `check_at` the size is read again, within the turn of the loop.
+
+Invariants
+- Above the high mark `is_high` is true, above the critical mark `is_critical` is true as well; both end 5 % lower.
+- With a limit of 0 nothing is ever measured and neither is ever true.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from millstream.model.limits import Limits
+
+NEVER: Final[i64] = 1 << 62
+STEP_MIN: Final[i64] = 256 * 1024
+STEP_MAX: Final[i64] = 16 * 1024 * 1024
+UNSENT_MIN: Final[i64] = 64 * 1024
+LAG_MIN: Final[i64] = 16 * 1024
+MESSAGE_OVERHEAD: Final[i64] = 256  # bytes of the objects that stand for one message, about
+RETAINED_OVERHEAD: Final[i64] = 512  # the same for a retained message and its place in the tree
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MemoryMeter(ABC):
+    """The port to the operating system."""
+
+    @abstractmethod
+    def resident_bytes(self) -> i64:
+        """Of this process; 0 where the system does not tell."""
+
+
+@final
+class MemoryBudget:
+    def __init__(
+        self,
+        limits: Limits,
+        limit: i64 = 0,
+        high_percent: i64 = 70,
+        critical_percent: i64 = 90,
+        meter: MemoryMeter | None = None,
+    ) -> None:
+        self.limit: i64 = limit if meter is not None else 0  # bytes; 0: none
+        self.high_mark: i64 = self.limit * high_percent // 100
+        self.critical_mark: i64 = self.limit * critical_percent // 100
+        self.intake: i64 = 0  # bytes that may have made memory grow, since the start
+        self.check_at: i64 = 0 if self.limit else NEVER  # of `intake`: time to measure
+        self.resident: i64 = 0  # as last measured
+        self.is_high = False
+        self.is_critical = False
+        self.unsent_high: i64 = limits.unsent_bytes_high  # of one connection, smaller the more of them lag
+        self.unsent_max: i64 = limits.unsent_bytes_max
+        self.retained: i64 = 0  # bytes of retained messages, overhead included
+        self.retained_max: i64 = self.limit * 35 // 100 if self.limit else NEVER
+        self.connections_dropped: i64 = 0  # because of what they held
+        self.by_kind: dict[str, int] = {}  # bytes, by the last survey
+        self._limits = limits
+        self._meter = meter
+        self._lagging: i64 = 0  # connections
+        self._reusable: i64 = 0  # bytes that are resident, but free for what comes
+        self._outside: i64 = (
+            0  # the same pressure as this many bytes comes from the rest of the control group
+        )
+
+    # ---------------------------------------------------------------- measure
+
+    def look(self) -> None:
+        """Measure and decide. Called as soon as `intake` has reached `check_at`, and by every tick."""
+        meter = self._meter
+        if self.limit == 0 or meter is None:
+            return
+        resident: i64 = meter.resident_bytes()
+        if resident < self.resident:
+            self._reusable = max(0, self._reusable - (self.resident - resident))
+        self.resident = resident
+        used: i64 = self.used()
+        slack: i64 = self.limit // 20
+        full: i64 = resident if resident >= self.critical_mark else used
+        self.is_critical = full >= (self.critical_mark - slack if self.is_critical else self.critical_mark)
+        self.is_high = self.is_critical or used >= (
+            self.high_mark - slack if self.is_high else self.high_mark
+        )
+        step: i64 = (self.critical_mark - resident) // 16
+        self.check_at = self.intake + max(STEP_MIN, min(STEP_MAX, step))
+
+    def used(self) -> i64:
+        """What counts against the marks: the resident size without what is known to be free in it, or as much as the rest
+        of the control group leaves."""
+        own: i64 = self.resident - self._reusable
+        return self._outside if self._outside > own else own
+
+    def on_tick(self, reusable: i64, outside: i64) -> None:
+        """What was found out since the last tick about memory that is free inside the process, and about others."""
+        self._reusable = max(0, min(reusable, self.resident))
+        self._outside = outside
+        self.look()
+
+    def state(self) -> str:
+        if self.limit == 0:
+            return "off"
+        return "critical" if self.is_critical else "high" if self.is_high else "normal"
+
+    def values(self) -> dict[str, str]:
+        """For those who watch the broker."""
+        values = {
+            "state": self.state(),
+            "limit": str(self.limit),
+            "high_watermark": str(self.high_mark),
+            "critical_watermark": str(self.critical_mark),
+            "used": str(self.used()),
+            "resident": str(self.resident),
+            "connections_dropped": str(self.connections_dropped),
+        }
+        for name, size in self.by_kind.items():
+            values["kinds/" + name] = str(size)
+        return values
+
+    # ----------------------------------------------------------------- shares
+
+    def on_lagging(self, change: i64) -> None:
+        """One more connection, or one less, does not take what it is sent: all of them share a quarter of the limit."""
+        self._lagging += change
+        limits = self._limits
+        if self.limit == 0 or self._lagging <= 0:
+            self.unsent_high = limits.unsent_bytes_high
+            self.unsent_max = limits.unsent_bytes_max
+            return
+        share: i64 = max(UNSENT_MIN, self.limit // 4 // self._lagging)
+        self.unsent_high = min(share, limits.unsent_bytes_high)
+        self.unsent_max = min(2 * share, limits.unsent_bytes_max)
+
+    def lag_mark(self, connections: i64) -> i64:
+        """Unsent bytes from which on a connection counts as lagging: less where there are very many."""
+        low: i64 = self._limits.unsent_bytes_low
+        if self.limit == 0 or connections <= 0:
+            return low
+        return max(min(low, LAG_MIN), min(low, self.limit // 8 // connections))
