@@ -21,6 +21,9 @@ class Observer(ABC):
     @abstractmethod
     def denied(self, client_id: str, user: str, action: str, topic: bytes) -> None: ...
 
+    def dropped(self, client_id: str, address: str, unsent_bytes: int) -> None:  # noqa: B027 not all tell of it
+        """Memory ran out and this client does not read: its connection is closed."""
+
     @abstractmethod
     def limited(self, client_id: str, user: str, address: str, text: str) -> None:
         """A limit keeps a client from something, or slows it down; the connection lives."""

@@ -16,6 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 LARGE: Final[i64] = 4096  # a part of this size is passed on by reference, not copied
 KEEP: Final[i64] = 1 << 18  # larger builders are not pooled
 POOL_MAX: Final[i64] = 256
+SHARED: Final[i64] = 1 << 16  # so many bytes in large parts are not joined
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -35,6 +36,18 @@ class Wakeup(ABC):
 
     @abstractmethod
     def request(self) -> None: ...
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Sink(ABC):
+    """Where the output of a connection goes."""
+
+    @abstractmethod
+    def send(self, data: bytes | memoryview) -> None: ...
+
+    def send_parts(self, parts: list[bytes | memoryview]) -> None:
+        """The same for several pieces, in order; one that can keep them apart does not copy them."""
+        self.send(b"".join(parts))
 
 
 @final
@@ -140,6 +153,27 @@ class Outbox:
             data = parts[0] if len(parts) == 1 else b"".join(parts)
         self._pool.give_back(writer)
         return data
+
+    def send_to(self, sink: Sink) -> i64:
+        """Everything in order; the outbox is closed and empty afterwards. Gives how many bytes. Large parts that many
+        connections share stay shared: a copy for each would be the fan-out times as much memory."""
+        parts = self._parts
+        if parts is None or self._parts_size < SHARED:
+            data = self.take_all()
+            if data:
+                sink.send(data)
+            return len(data)
+        size: i64 = self.size_bytes()
+        self.is_open = False
+        writer = self.writer
+        self.writer = NO_WRITER
+        self._parts = None
+        self._parts_size = 0
+        if len(writer):
+            parts.append(writer.getvalue())
+        self._pool.give_back(writer)
+        sink.send_parts(parts)
+        return size
 
     def _build(self) -> None:
         single = self._single

@@ -7,19 +7,17 @@ from abc import ABC, abstractmethod
 from mypy_extensions import i64, mypyc_attr
 
 from millstream.broker.line import Line
+from millstream.model.outbox import Sink
 from millstream.security.authentication import Credentials, Decision
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Link(ABC):
+class Link(Sink):
     """One transport connection, as its endpoint sees it."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.certificate_name: str | None = None
-
-    @abstractmethod
-    def send(self, data: bytes | memoryview) -> None: ...
 
     @abstractmethod
     def unsent_bytes(self) -> i64: ...

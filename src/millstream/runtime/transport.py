@@ -27,6 +27,7 @@ LIGHT_NS: Final[i64] = 100_000_000
 LIGHT_BYTES: Final[i64] = (
     64 * 1024
 )  # a publisher that makes memory grow by no more in that time is never held for it
+HEAVY_BYTES: Final[i64] = 256 * 1024  # unsent: who has more of it goes first
 HELD_BYTES: Final[i64] = 64 * 1024  # of an unfinished packet or transaction: more of it makes a publisher
 LINGER_NS: Final[i64] = 5_000_000_000  # a peer that does not read may hold its close no longer
 
@@ -183,6 +184,30 @@ class TransportLink(Link):
         transport = self.transport
         if transport is not None:
             transport.write(data)
+            self._check_sent(transport, len(data))
+
+    def send_parts(self, parts: list[bytes | memoryview]) -> None:
+        transport = self.transport
+        if transport is not None:
+            transport.writelines(parts)
+            size: i64 = 0
+            for part in parts:
+                size += len(part)
+            self._check_sent(transport, size)
+
+    def _check_sent(self, transport: asyncio.Transport, size: i64) -> None:
+        """One turn may hand much to very many: when memory runs out meanwhile, who does not read it goes at once."""
+        memory = self.gate.memory
+        memory.intake += size
+        if memory.intake < memory.check_at:
+            return
+        memory.look()
+        if memory.is_critical and transport.get_write_buffer_size() >= HEAVY_BYTES:
+            memory.connections_dropped += 1
+            endpoint = self.endpoint
+            name = "" if endpoint is None else endpoint.describe()
+            self.gate.observer.dropped(name, self.address, transport.get_write_buffer_size())
+            transport.abort()
 
     def unsent_bytes(self) -> i64:
         transport = self.transport

@@ -204,13 +204,12 @@ class AmqpEndpoint(Endpoint):
         self.answers.send_notices()
         if self._stalled:
             self.on_durable()
-        data = self.outbox.take_all()
-        if data:
+        sent = self.outbox.send_to(self.link)
+        if sent:
             account = self.account
             if account is not None:
-                account.counters.bytes_sent += len(data)
-            self.handed_bytes += len(data)
-            self.link.send(data)
+                account.counters.bytes_sent += sent
+            self.handed_bytes += sent
             if self.is_lagging and not self.is_blocked:
                 self.is_blocked = self.link.unsent_bytes() >= self.context.broker.memory.unsent_high
             if self.is_blocked and not self._is_stuffed:

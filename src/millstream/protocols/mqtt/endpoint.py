@@ -144,14 +144,13 @@ class MqttEndpoint(Outgoing):
         self.outbox.take_all()
 
     def flush(self) -> None:
-        data = self.outbox.take_all()
+        sent = self.outbox.send_to(self.link)
         self._unanswered = 0
-        if data:
+        if sent:
             session = self.session
             if session is not None:
-                session.account.counters.bytes_sent += len(data)
-            self.handed_bytes += len(data)
-            self.link.send(data)
+                session.account.counters.bytes_sent += sent
+            self.handed_bytes += sent
             if self.is_lagging and not self.is_blocked:
                 self._check_unsent()
         if self._is_closing:

@@ -1,0 +1,1 @@
+"""Parts of `./dev bench memory`."""
