@@ -6,7 +6,8 @@ They are interpreted subclasses of the ports: the same fakes serve the interpret
 from __future__ import annotations
 
 from millstream.broker.account import Account
-from millstream.broker.broker import AccountOptions, Broker
+from millstream.broker.account_options import AccountOptions
+from millstream.broker.broker import Broker
 from millstream.broker.line import Ending, Line
 from millstream.broker.observer import Observer
 from millstream.broker.session import Session
@@ -14,6 +15,7 @@ from millstream.broker.will import Will
 from millstream.model.delivery import Delivery
 from millstream.model.errors import Reason
 from millstream.model.limits import NEVER_EXPIRES, Limits
+from millstream.model.memory_budget import MemoryBudget, MemoryMeter
 from millstream.model.message import NANOSECONDS, Message
 from millstream.model.outbox import OutboxPool, Wakeup
 from millstream.model.outlet import Outlet, Run, Target
@@ -33,6 +35,7 @@ from millstream.security.users import UserTable
 from millstream.storage.memory import MemoryStore
 from millstream.storage.store import SessionKey, Store, StoredState, StoredSubscription, StoredWill
 
+MEMORY_LIMIT = 1 << 30
 START_NS = 1_000 * NANOSECONDS
 SIZE_MAX = 1 << 24
 
@@ -329,6 +332,14 @@ class FakeLink(Link):
         self.is_authenticated = True
 
 
+class FakeMeter(MemoryMeter):
+    def __init__(self) -> None:
+        self.resident = 0
+
+    def resident_bytes(self) -> int:
+        return self.resident
+
+
 class World:
     """A broker in memory with fake lines: sessions without a protocol."""
 
@@ -342,13 +353,20 @@ class World:
         self.limits = limits or Limits()
         self.store: Store = store or MemoryStore()
         self.authorizer = authorizer or Authorizer(None)
-        self.broker = Broker(self.limits, self.store, self.authorizer, accounts or {})
+        self.meter = FakeMeter()
+        memory = MemoryBudget(self.limits, MEMORY_LIMIT, 70, 90, self.meter)
+        self.broker = Broker(self.limits, self.store, self.authorizer, accounts or {}, memory=memory)
         self.now_ns = START_NS
         self.broker.clock.now_ns = self.now_ns
 
     @property
     def account(self) -> Account:
         return self.broker.get_account("default")
+
+    def use_memory(self, percent: float) -> None:
+        """So much of the limit is resident from now on, and the broker knows."""
+        self.meter.resident = int(MEMORY_LIMIT * percent / 100)
+        self.broker.memory.look()
 
     def move(self, seconds: float) -> None:
         self.now_ns += int(seconds * NANOSECONDS)

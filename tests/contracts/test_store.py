@@ -12,7 +12,7 @@ import pytest
 from fakes import START_NS, HeldStore, MqttPeer, MqttWorld, World, make_message
 from logged_store import LoggedStore, folded_store
 
-from millstream.broker.broker import AccountOptions
+from millstream.broker.account_options import AccountOptions
 from millstream.broker.will import Will
 from millstream.model.delivery import QUEUED, RECEIVED, SENT, Delivery
 from millstream.model.limits import NEVER_EXPIRES

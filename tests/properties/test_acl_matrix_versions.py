@@ -15,7 +15,7 @@ from fakes import FakeOutlet, MqttPeer, MqttWorld, make_message
 from test_acl_matrix import ACCOUNTS, CLIENT_IDS, NAMES, WORLD, make_document, make_filter, oracle, topics_of
 
 from millstream.broker.account import Account
-from millstream.broker.broker import AccountOptions
+from millstream.broker.account_options import AccountOptions
 from millstream.model.errors import Reason
 from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.encode import encode_packet

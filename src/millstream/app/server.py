@@ -25,7 +25,8 @@ from millstream.app.rights import Rights
 from millstream.app.stage_commits import StageCommits
 from millstream.app.storage import DurableStore
 from millstream.app.storage_health import StorageHealth
-from millstream.broker.broker import DEFAULT_ACCOUNT, AccountOptions, Broker
+from millstream.broker.account_options import AccountOptions
+from millstream.broker.broker import DEFAULT_ACCOUNT, Broker
 from millstream.broker.health import Health
 from millstream.broker.health_topics import HealthTopics
 from millstream.broker.line import Ending

@@ -13,6 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.account import Account
+from millstream.broker.account_options import AccountOptions
 from millstream.broker.doubt import Doubt, Doubts
 from millstream.broker.health import Health
 from millstream.broker.held import Held
@@ -45,13 +46,6 @@ from millstream.storage.store import Store, StoredSession, StoredSubscription, S
 DEFAULT_ACCOUNT: Final = "default"
 TELL_NS: Final[i64] = 200_000_000
 RETAINED_SWEEP_NS: Final[i64] = 60 * NANOSECONDS
-
-
-@final
-class AccountOptions:
-    def __init__(self, connections_max: int = 0, ack_pending_max: int = 0) -> None:
-        self.connections_max = connections_max
-        self.ack_pending_max = ack_pending_max
 
 
 @final

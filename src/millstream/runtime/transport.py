@@ -184,7 +184,7 @@ class TransportLink(Link):
         transport = self.transport
         if transport is not None:
             transport.write(data)
-            self._check_sent(transport, len(data))
+            self.check_sent(transport, len(data))
 
     def send_parts(self, parts: list[bytes | memoryview]) -> None:
         transport = self.transport
@@ -193,9 +193,9 @@ class TransportLink(Link):
             size: i64 = 0
             for part in parts:
                 size += len(part)
-            self._check_sent(transport, size)
+            self.check_sent(transport, size)
 
-    def _check_sent(self, transport: asyncio.Transport, size: i64) -> None:
+    def check_sent(self, transport: asyncio.Transport, size: i64) -> None:
         """One turn may hand much to very many: when memory runs out meanwhile, who does not read it goes at once."""
         memory = self.gate.memory
         memory.intake += size

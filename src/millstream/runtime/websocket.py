@@ -82,6 +82,9 @@ class WebSocketConnection(TransportLink):
             protocol.send_binary(bytes(data))
             self._write(protocol)
 
+    def send_parts(self, parts: list[bytes | memoryview]) -> None:
+        self.send(b"".join(parts))
+
     def close(self) -> None:
         protocol = self._protocol
         if protocol is not None and self._is_ready:
@@ -167,6 +170,7 @@ class WebSocketConnection(TransportLink):
         data = b"".join(self._without_stale_pongs(parts, transport.get_write_buffer_size()))
         if data:
             transport.write(data)
+            self.check_sent(transport, len(data))
         if is_done:
             super().close()
 

@@ -9,7 +9,8 @@ from fakes import START_NS, HeldStore, make_message
 
 from millstream.app.control import make_operations
 from millstream.app.control_desk import Desk
-from millstream.broker.broker import AccountOptions, Broker
+from millstream.broker.account_options import AccountOptions
+from millstream.broker.broker import Broker
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
 from millstream.runtime.control import Conversation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes import HeldStore, World
 
-from millstream.broker.broker import AccountOptions
+from millstream.broker.account_options import AccountOptions
 from millstream.broker.line import Ending
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import Limits

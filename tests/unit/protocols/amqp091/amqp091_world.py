@@ -5,7 +5,7 @@ from __future__ import annotations
 from fakes import CountingEntropy, EndpointWorld, FakeLink
 from librt.strings import BytesWriter
 
-from millstream.broker.broker import AccountOptions
+from millstream.broker.account_options import AccountOptions
 from millstream.model.limits import Limits
 from millstream.protocols.amqp091.context import AmqpContext
 from millstream.protocols.amqp091.endpoint import AmqpEndpoint

@@ -8,7 +8,7 @@ from amqp091_world import AmqpPeer, AmqpWorld
 from fakes import HeldStore
 from scramp import ScramClient  # type: ignore[import-untyped]
 
-from millstream.broker.broker import AccountOptions
+from millstream.broker.account_options import AccountOptions
 from millstream.broker.line import Ending
 from millstream.model.errors import Reason
 from millstream.protocols.amqp091.wire import codes

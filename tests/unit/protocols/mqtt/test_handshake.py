@@ -6,7 +6,7 @@ import pytest
 from fakes import MqttPeer, MqttWorld
 from scramp import ScramClient  # type: ignore[import-untyped]
 
-from millstream.broker.broker import AccountOptions
+from millstream.broker.account_options import AccountOptions
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
 from millstream.protocols.mqtt.wire import reason_codes as code

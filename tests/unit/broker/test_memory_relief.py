@@ -1,0 +1,241 @@
+"""What the broker does when memory is short, with a fake measure of memory and a fake outside."""
+
+from __future__ import annotations
+
+from fakes import MEMORY_LIMIT, World
+
+from millstream.broker.conditions import MEMORY_CRITICAL, MEMORY_HIGH
+from millstream.broker.line import Line
+from millstream.broker.memory_relief import MemoryPort, MemoryRelief, Offender
+from millstream.broker.memory_survey import survey
+from millstream.model.errors import Reason
+from millstream.model.limits import Limits
+from millstream.queues.definition import EPHEMERAL, WORK, Definition
+
+
+class Connection(Offender):
+    def __init__(self, port: Port, name: str, size: int, is_stuck: bool) -> None:
+        super().__init__("connection", name, size, is_stuck)
+        self._port = port
+
+    def shrink(self, wanted: int) -> int:
+        self._port.dropped.append(self.name)
+        return int(self.size_bytes)
+
+
+class Port(MemoryPort):
+    def __init__(self) -> None:
+        self.connections: list[tuple[str, int, bool]] = []
+        self.dropped: list[str] = []
+        self.told: list[tuple[str, str]] = []
+        self.resumed = 0
+        self.folds = 0
+        self.outside = 0
+
+    def lines(self) -> list[Line]:
+        return []
+
+    def find_offenders(self, now_ns: int) -> list[Offender]:
+        return [Connection(self, *each) for each in self.connections]
+
+    def resume(self, count_max: int) -> None:
+        self.resumed += 1
+
+    def fold(self) -> None:
+        self.folds += 1
+
+    def give_back(self) -> None:
+        pass
+
+    def outside_bytes(self, high: int, critical: int) -> int:
+        return self.outside
+
+    def on_shrunk(self, offender: Offender, freed: int) -> None:
+        self.told.append((offender.kind, offender.name))
+
+
+class ReliefWorld(World):
+    def __init__(self, limits: Limits | None = None, keeps_transient: bool = False) -> None:
+        super().__init__(limits)
+        self.port = Port()
+        self.relief = MemoryRelief(self.broker, self.port, 5000, keeps_transient)
+
+    def tick(self, percent: float, seconds: float = 0.05) -> None:
+        """So long later so much of the limit is in use."""
+        self.meter.resident = int(MEMORY_LIMIT * percent / 100)
+        self.move(seconds)
+        self.relief.on_tick(self.now_ns)
+
+    def fill_transient(self, name: str, count: int, size: int) -> None:
+        self.account.queues.catalog.declare(name, Definition(EPHEMERAL))
+        for _ in range(count):
+            assert self.publish(f"$queue/{name}".encode(), bytes(size), 0) is Reason.SUCCESS
+
+    def depth(self, name: str) -> int:
+        return int(self.account.queues.catalog.get(name).depth())
+
+
+def test_conditions_begin_and_end_with_the_states() -> None:
+    world = ReliefWorld()
+    seen = []
+    for percent in (10, 75, 95, 75, 10):
+        world.tick(percent)
+        seen.append([each.condition for each in world.broker.health.active()])
+    assert seen == [[], [MEMORY_HIGH], [MEMORY_HIGH, MEMORY_CRITICAL], [MEMORY_HIGH], []]
+
+
+def test_publishers_go_on_only_when_memory_is_below_the_high_mark() -> None:
+    world = ReliefWorld()
+    world.tick(75)
+    assert world.port.resumed == 0
+    world.tick(60)
+    assert world.port.resumed == 1
+
+
+def test_above_the_critical_mark_publishes_are_refused_or_dropped_and_counted() -> None:
+    world = ReliefWorld()
+    session, line = world.connect("reader")
+    world.subscribe(session, b"t", 1)
+    world.use_memory(95)
+    assert world.publish(b"t", b"x", 1) is Reason.UNAVAILABLE
+    assert world.publish(b"t", b"x", 0) is Reason.UNAVAILABLE
+    assert line.sent == []
+    assert world.account.counters.dropped_memory == 2
+    world.use_memory(80)
+    assert world.publish(b"t", b"x", 1) is Reason.SUCCESS
+
+
+def test_above_the_critical_mark_the_largest_connections_go_those_that_stand_still_first() -> None:
+    world = ReliefWorld()
+    part = MEMORY_LIMIT // 10
+    world.port.connections = [("moves", 2 * part, False), ("large", 2 * part, True), ("small", part, True)]
+    world.tick(95)
+    assert world.port.dropped == ["large", "small", "moves"]
+
+
+def test_no_more_go_than_need_be() -> None:
+    world = ReliefWorld()
+    world.port.connections = [("large", MEMORY_LIMIT // 2, True), ("small", MEMORY_LIMIT // 4, True)]
+    world.tick(95)
+    assert world.port.dropped == ["large"]
+
+
+def test_below_the_critical_mark_nobody_is_dropped_as_long_as_memory_gets_less() -> None:
+    world = ReliefWorld()
+    world.port.connections = [("stuck", MEMORY_LIMIT // 10, True)]
+    for step in range(14):
+        world.tick(88 - step, 1.0)
+    assert world.port.dropped == []
+
+
+def test_when_memory_stays_high_what_stands_still_goes_and_what_moves_stays() -> None:
+    world = ReliefWorld()
+    world.port.connections = [("moves", MEMORY_LIMIT // 5, False), ("stuck", MEMORY_LIMIT // 10, True)]
+    world.tick(75)
+    for _ in range(4):
+        world.tick(75, 1.0)
+    assert world.port.dropped == []
+    world.tick(75, 1.1)
+    assert world.port.dropped == ["stuck"]
+
+
+def test_the_oldest_messages_of_a_large_transient_queue_go_and_are_counted() -> None:
+    world = ReliefWorld()
+    world.fill_transient("bulk", 100, 10_000)
+    world.fill_transient("tiny", 5, 100)
+    world.tick(95)
+    assert world.depth("bulk") == 50
+    assert world.depth("tiny") == 5
+    assert world.account.counters.dropped_memory == 50
+    assert world.port.told == [("queue", "bulk")]
+
+
+def test_a_transient_queue_keeps_everything_where_the_policy_says_so() -> None:
+    world = ReliefWorld(keeps_transient=True)
+    world.fill_transient("bulk", 100, 10_000)
+    world.tick(95)
+    assert world.depth("bulk") == 100
+
+
+def test_records_of_durable_queues_are_never_dropped_but_folded() -> None:
+    world = ReliefWorld()
+    world.account.queues.catalog.declare("orders", Definition(WORK))
+    payload = bytes(MEMORY_LIMIT // 200)
+    for _ in range(10):
+        world.publish(b"$queue/orders", payload)
+    world.tick(95, 1.1)
+    assert world.depth("orders") == 10
+    assert world.port.folds == 1
+
+
+def test_queues_of_sessions_shrink_by_the_policy_they_have() -> None:
+    for policy, left in (("evict", 50), ("reject", 100)):
+        world = ReliefWorld(Limits(offline_policy=policy))
+        session, _ = world.connect("absent")
+        world.subscribe(session, b"t", 1)
+        world.drop(session)
+        for _ in range(100):
+            world.publish(b"t", bytes(10_000))
+        world.tick(95)
+        assert session.queued_count() == left
+        assert world.account.counters.dropped_memory == 100 - left
+        assert world.account.counters.dropped_queue_full == 0
+
+
+def test_retained_messages_take_no_more_than_their_share() -> None:
+    world = ReliefWorld()
+    world.broker.memory.retained_max = 10_000
+    reasons = [world.publish(b"r/%d" % n, bytes(1000), retain=True) for n in range(10)]
+    kept = sum(reason is not Reason.QUOTA_EXCEEDED for reason in reasons)
+    assert 0 < kept == world.account.retained.count < 10
+    assert world.account.counters.retained_refused == 10 - kept
+    assert world.publish(b"r/0", b"new", retain=True) is not Reason.QUOTA_EXCEEDED  # a topic that is there
+    world.publish(b"r/1", b"", retain=True)
+    world.publish(b"r/2", b"", retain=True)
+    world.tick(10)
+    assert world.publish(b"r/9", bytes(1000), retain=True) is not Reason.QUOTA_EXCEEDED
+
+
+def test_what_was_let_go_and_is_still_resident_counts_as_free() -> None:
+    world = ReliefWorld()
+    world.fill_transient("bulk", 100, MEMORY_LIMIT // 200)
+    world.tick(75, 1.1)
+    world.tick(75, 1.1)
+    assert world.broker.memory.is_high
+    world.account.queues.catalog.get("bulk").purge()
+    world.tick(75, 1.1)  # the allocator has given nothing back
+    assert not world.broker.memory.is_high
+    assert world.broker.memory.used() < MEMORY_LIMIT // 2
+
+
+def test_a_full_control_group_slows_publishers_too() -> None:
+    world = ReliefWorld()
+    world.port.outside = int(MEMORY_LIMIT * 0.75)
+    world.tick(10, 11.0)
+    assert world.broker.memory.is_high
+
+
+def test_the_survey_names_every_kind() -> None:
+    world = ReliefWorld()
+    session, _ = world.connect("absent")
+    world.subscribe(session, b"t", 1)
+    world.drop(session)
+    world.publish(b"t", bytes(10_000))
+    world.publish(b"r", bytes(1000), retain=True)
+    world.fill_transient("bulk", 3, 5_000)
+    world.account.queues.catalog.declare("orders", Definition(WORK))
+    world.publish(b"$queue/orders", bytes(7000))
+    found = survey(world.broker, [])
+    assert found["session_queues"] > 10_000
+    assert found["retained"] > 1000
+    assert found["transient_queues"] > 15_000
+    assert found["queue_tails"] > 7000
+
+
+def test_the_system_topics_show_state_limit_and_kinds() -> None:
+    world = ReliefWorld()
+    world.tick(75, 1.1)
+    values = world.broker.memory.values()
+    assert values["state"] == "high"
+    assert values["limit"] == str(MEMORY_LIMIT)
+    assert "kinds/transient_queues" in values
