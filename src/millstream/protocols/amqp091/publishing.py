@@ -99,7 +99,7 @@ class Publisher:
             raise Violation(
                 codes.NOT_IMPLEMENTED, "immediate=true", BasicPublish.class_id, BasicPublish.method_id, True
             )
-        place = self._find_place(event)
+        place = None if self._is_reply(event) else self._find_place(event)
         transaction = self._channel.transaction
         if transaction is not None:
             # what is wrong with it is said now, not at the commit
@@ -107,7 +107,7 @@ class Publisher:
                 self._with_address(event.properties)
             transaction.add_publish(event)
             return True
-        if self._is_reply(event):
+        if place is None:
             self._confirm(self._reply(event), event)
             return True
         message, route = self._prepare(event, place)
@@ -128,11 +128,10 @@ class Publisher:
         known before the first is."""
         prepared: list[tuple[PublishReceived, Message, Route] | None] = []
         for event in events:
-            place = self._find_place(event)
             if self._is_reply(event):
                 prepared.append(None)
             else:
-                message, route = self._prepare(event, place)
+                message, route = self._prepare(event, self._find_place(event))
                 prepared.append((event, message, route))
         refused = 0
         for at, each in enumerate(prepared):
@@ -299,7 +298,8 @@ class Publisher:
         return not event.exchange and event.routing_key.startswith(ADDRESS_PREFIX)
 
     def _reply(self, event: PublishReceived) -> Reason:
-        """Straight to the channel that asked, if it is still there."""
+        """Straight to the channel that asked, if it is still there. No rule is asked: the address cannot be guessed, so who has
+        it was given it with a request, and may answer that."""
         self._account.counters.messages_received += 1
         asker = self._endpoint.context.reply_addresses.find(self._account.name, event.routing_key)
         if asker is None:

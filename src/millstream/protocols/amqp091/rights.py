@@ -5,6 +5,7 @@
     the source of a binding                                             subscribe to all that the binding can bring
     an exchange for dead letters or unrouted messages                   publish to all that can come to it
     a publish                                                           publish to the topic of the message
+    an answer by direct reply-to                                        nothing: the address was given to who was asked
 
 A binding goes on bringing messages when nobody looks any more, so it is granted only if no rule denies any part of what
 it brings: there is no later moment at which a single message could be held back.
@@ -59,10 +60,12 @@ def check_source(endpoint: AmqpEndpoint, name: str, kind: str, key: bytes) -> No
 
 
 def check_destination(endpoint: AmqpEndpoint, name: str, key: bytes | None) -> None:
-    """Where the broker will publish on behalf of who declared it; None: with whatever key comes."""
-    exchange = name.encode()
-    wanted = filter_of_exchange(exchange) if key is None else topic_of_publish(exchange, key)
-    if not exchange and key is None:
+    """Where the broker will publish on behalf of who declared it; None: with whatever key comes. It is what a publish would
+    need: behind the default exchange a key that names no queue is a topic."""
+    account = endpoint.account
+    assert account is not None
+    wanted = filter_of_exchange(name.encode()) if key is None else account.exchanges.topic_of(name, key)
+    if not name and key is None:
         wanted = b"$queue/#"
     if not _has_all(endpoint, wanted, True):
         raise _deny(endpoint, "write", f"exchange '{name or 'amq.default'}'", wanted)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import amqp091_traffic as traffic
 from amqp091_declarations import bind, declare, declare_exchange, find, refusal
+from amqp091_traffic import client_with, publish
 from amqp091_world import AmqpPeer, AmqpWorld
 
 from millstream.model.errors import Reason
@@ -15,11 +17,15 @@ from millstream.protocols.amqp091.wire.field_table import FieldTable
 from millstream.protocols.amqp091.wire.methods import (
     BasicCancel,
     BasicConsume,
+    BasicDeliver,
     ChannelClose,
     ExchangeBind,
     ExchangeDelete,
     QueueDelete,
     QueuePurge,
+    TxCommit,
+    TxCommitOk,
+    TxSelect,
 )
 from millstream.queues.definition import WORK, Definition
 from millstream.security.acl import parse_acl
@@ -157,3 +163,46 @@ def test_when_the_rules_change_consumers_lose_what_is_not_theirs_any_more() -> N
     assert find(world, "p").consumer_count() == 1
     bindings = world.account.exchanges.bindings_of_queue(find(world, "own"))
     assert [binding.key for binding in bindings] == [b"b.#"]
+
+
+def test_a_dead_letter_through_the_default_exchange_needs_the_right_to_the_topic_it_would_reach() -> None:
+    """A key that names no queue is a topic there, as in a publish."""
+    world = AmqpWorld(rules=rules("$queue/#", "office/#", deny="$queue/secret"))
+    endpoint = world.client().endpoint
+
+    def declare_with(name: bytes, key: bytes) -> None:
+        dead: FieldTable = {b"x-dead-letter-exchange": b"", b"x-dead-letter-routing-key": key}
+        declare(endpoint, name, arguments=dead)
+
+    for key in (
+        b"plant/press/stop",
+        b"plant.press.stop",
+        b"later",
+        b"",
+        b"$SYS/x",
+        b"secret",
+        b"$queue/secret",
+    ):
+        text = denied(declare_with, b"q", key)
+        assert text == "write access to exchange 'amq.default' in vhost '/' refused for user 'anonymous'"
+    assert world.account.queues.catalog.find("q") is None
+    declare(endpoint, b"later")
+    for number, key in enumerate((b"later", b"$queue/other", b"office/lamp", b"office.lamp")):
+        declare_with(b"q%d" % number, key)
+
+
+def test_who_was_asked_by_direct_reply_to_may_answer_whatever_the_rules_say() -> None:
+    world = AmqpWorld(rules=rules("$queue/#"))
+    asker, server = client_with(world), client_with(world)
+    asker.say(traffic.consume(b"amq.rabbitmq.reply-to", no_ack=True), 1)
+    address = b"amq.rabbitmq.reply-to." + asker.endpoint.channels[1].reply_token
+    server.receive(publish(address, b"answer"))
+    assert [type(method) for method in asker.take()] == [BasicDeliver]
+    server.say(TxSelect(), 1)
+    server.receive(publish(address, b"answer"))
+    assert server.say(TxCommit(), 1) == [TxCommitOk()]
+    assert [type(method) for method in asker.take()] == [BasicDeliver]
+    # an address that nobody was given is nobody's, and no way to the topic of that name
+    server.receive(publish(address[:-1], b"answer"))
+    assert server.take() == asker.take() == []
+    assert server.endpoint.channels[1].transaction is not None
