@@ -1,4 +1,4 @@
-"""The broker under attack: default limits, one core, one gibibyte, every listener open."""
+"""The broker in its confinement: default limits, one core, every listener open."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USER = "witness"
 PASSWORD = "correct-horse-battery"
 
 
-class AttackedBroker(Millstream):
+class ConfinedBroker(Millstream):
     """`settings` are added to the defaults; `wants` names what else it needs: tls, users, reader."""
 
     def __init__(

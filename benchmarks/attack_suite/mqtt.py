@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Final
 
+from benchmarks.attack_suite.websocket import WebSocket
 from benchmarks.load.frames import Packet as RawPacket
 from benchmarks.load.frames import PacketReader
 from millstream.protocols.mqtt.wire.encode import encode_packet
@@ -29,7 +30,7 @@ def properties(**values: object) -> Properties:
 class MqttClient:
     """Version 5, blocking."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket | WebSocket) -> None:
         self.socket = connection
         self._reader = PacketReader()
         self._waiting: list[RawPacket] = []

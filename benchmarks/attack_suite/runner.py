@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from benchmarks.attack_suite.attack import Attack
-from benchmarks.attack_suite.broker import PASSWORD, USER, AttackedBroker, read_memory, read_others_share
+from benchmarks.attack_suite.broker import PASSWORD, USER, ConfinedBroker, read_memory, read_others_share
 from benchmarks.attack_suite.confinement import Confinement
 from benchmarks.attack_suite.evidence import Evidence, read_counters
 from benchmarks.attack_suite.target import Target
@@ -59,9 +59,9 @@ class AttackRun:
         attack = self._attack
         with (
             Confinement(LIMIT_BYTES) as confinement,
-            AttackedBroker(self._cores[0], confinement, attack.settings, attack.wants) as broker,
+            ConfinedBroker(self._cores[0], confinement, attack.settings, attack.wants) as broker,
         ):
-            assert isinstance(broker, AttackedBroker)
+            assert isinstance(broker, ConfinedBroker)
             self._found.confined_by = confinement.kind
             try:
                 self._watch(broker)
@@ -71,7 +71,7 @@ class AttackRun:
                 self._found.evidence.read_log(broker.log_lines())
         return self._found
 
-    def _watch(self, broker: AttackedBroker) -> None:
+    def _watch(self, broker: ConfinedBroker) -> None:
         found = self._found
         if self._attack.prepare is not None:
             self._step(broker, "prepare")
@@ -95,7 +95,7 @@ class AttackRun:
     def _login(self) -> dict[str, str]:
         return {"user": USER, "password": PASSWORD} if "users" in self._attack.wants else {}
 
-    def _target(self, broker: AttackedBroker, part: int) -> Target:
+    def _target(self, broker: ConfinedBroker, part: int) -> Target:
         return Target(broker.ports, part, self._attack.processes, self._seconds, self._scale)
 
     # ---- processes
@@ -117,7 +117,7 @@ class AttackRun:
         )
 
     @contextlib.contextmanager
-    def _start_witness(self, broker: AttackedBroker) -> Any:
+    def _start_witness(self, broker: ConfinedBroker) -> Any:
         witness = self._start("witness")
         try:
             tell(witness, json.dumps({"ports": broker.ports, **self._login()}))
@@ -126,7 +126,7 @@ class AttackRun:
         finally:
             end(witness, 0)
 
-    def _step(self, broker: AttackedBroker, step: str) -> None:
+    def _step(self, broker: ConfinedBroker, step: str) -> None:
         process = self._start("attacker", self._attack.name, step, nice=NICE)
         tell(process, self._target(broker, 0).to_json())
         try:
@@ -140,7 +140,7 @@ class AttackRun:
         if fault:
             self._found.faults.append(f"{step}: {fault}")
 
-    def _run_attackers(self, broker: AttackedBroker) -> None:
+    def _run_attackers(self, broker: ConfinedBroker) -> None:
         found = self._found
         attackers = []
         try:
@@ -171,12 +171,12 @@ class AttackRun:
 
     # ---- memory
 
-    def _note_memory(self, broker: AttackedBroker) -> int:
+    def _note_memory(self, broker: ConfinedBroker) -> int:
         memory = read_memory(broker.pid)
         self._found.memory_peak = max(self._found.memory_peak, memory)
         return memory
 
-    def _await_memory(self, broker: AttackedBroker) -> None:
+    def _await_memory(self, broker: ConfinedBroker) -> None:
         """Until it is back, or the time is over."""
         found = self._found
         ended = time.monotonic()
