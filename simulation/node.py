@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.model.outbox import Wakeup
 from millstream.runtime.checkpoint_run import run as run_checkpoint
-from millstream.storage.directory import open_directory
+from millstream.storage.directory import check_queues, open_directory
 from millstream.storage.disk import DiskFault, Failpoints
 from millstream.storage.log import Batch, BatchWriter, Log
 from millstream.storage.log_files import FOLDER, LogFiles
@@ -84,10 +84,13 @@ class Node:
         self._is_packed = is_packed
         disk.make_folder(FOLDER)
         directory = open_directory(disk, table, IDENTITY)
+        inventory = check_queues(disk, table)
+        if inventory.faults:
+            raise inventory.faults[0].fault
         self._keeper = directory.keeper
         self.notices = directory.notices
         self.recovered = recover(disk, table, WALL_OFFSET_NS, failpoints, self._keeper)
-        directory.mark_table(table)
+        directory.mark_table(disk, table)
         fold, next_number = self.recovered.fold, self.recovered.next_number
         self.files = LogFiles(
             disk, failpoints, file_size, next_number, 0, with_sync, SALT, register=self._keeper

@@ -115,6 +115,38 @@ def test_the_newest_file_of_the_log_is_missed(
     assert all(whole[offset] == payload for offset, payload in kept.items())
 
 
+def own_segment(folder: Path) -> Path:
+    """One with others before and behind it."""
+    return sorted(folder.glob("queues/*/*.segment"))[1]
+
+
+def take_from_another(path: Path) -> None:
+    """A directory made in the same way has a file of the same name."""
+    other = populate(path.parents[3] / "other", b"other ")
+    shutil.copyfile(own_segment(other), path)
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, empty, cut_in_half, take_from_another])
+def test_a_segment_that_is_missing_cut_short_or_of_another_broker_is_missed(
+    folder: Path, tmp_path: Path, start_broker: StartBroker, harm: Callable[[Path], None]
+) -> None:
+    whole = payloads(folder)
+    path = own_segment(folder)
+    name = str(path.relative_to(folder))
+    harm(path)
+    assert name in refuse(folder, tmp_path)
+    code, out, _ = storage("verify", folder, "-o", "json")
+    assert code == 1
+    assert name in out
+    found = repair(folder)
+    assert "of the queue 'history'" in "".join(found["lost"])
+    assert storage("verify", folder)[0] == 0
+    assert start_broker(*SETTINGS, f"data_dir={folder}").stop() == 0
+    kept = payloads(folder)
+    assert 0 < len(kept) < len(whole)
+    assert all(whole[offset] == payload for offset, payload in kept.items())
+
+
 @pytest.mark.parametrize("name", ["manifest", TABLE, "log"])
 def test_a_file_of_another_broker_is_told_from_our_own(folder: Path, tmp_path: Path, name: str) -> None:
     other = populate(tmp_path / "other", b"other ")

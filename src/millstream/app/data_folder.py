@@ -14,16 +14,27 @@ from millstream.app.data_dir import describe
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable, find_table_fault
 from millstream.runtime.start_fault import StartFault
-from millstream.storage.checkpoint import GENERATION, IDENTITY
-from millstream.storage.directory import TABLE_FILE, Directory, open_directory, read_manifest
+from millstream.storage.checkpoint import GENERATION, IDENTITY, find_removed
+from millstream.storage.directory import Directory, check_queues, open_directory, read_manifest
 from millstream.storage.disk import Disk
 from millstream.storage.fold import Fold
 from millstream.storage.log_files import file_number
 from millstream.storage.log_format import FILE_HEADER_SIZE, find_file_header_fault
 from millstream.storage.log_recovery import log_names, read_file
-from millstream.storage.manifest import IDENTITY_LENGTH, MISSING, Incomplete, remove_manifest
+from millstream.storage.manifest import (
+    FOREIGN,
+    IDENTITY_LENGTH,
+    MISSING,
+    TABLE_FILE,
+    Incomplete,
+    remove_manifest,
+)
 from millstream.storage.recovery import Recovery, load_folded, recover
 from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
+from millstream.storage.segment_format import folder_name
+from millstream.storage.segment_list import LISTED
+from millstream.storage.stored_queue import QueueFold
+from millstream.storage.table import Table
 
 STATE: Final = "state"
 UNFINISHED_RESTORE: Final = "restore.unfinished"
@@ -97,14 +108,27 @@ def open_folder(disk: Disk, data_dir: Path) -> tuple[Directory, Recovery]:
     table = LmdbTable(data_dir / STATE)
     try:
         directory = open_directory(disk, table, secrets.token_hex(IDENTITY_LENGTH // 2))
+        inventory = check_queues(disk, table)
+        if inventory.faults:
+            raise inventory.faults[0].fault
+        directory.damage = inventory.damage
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         directory.keeper.note_queue(max([0, *QueueFolders(data_dir).numbers()]))  # never given again
         found = recover(disk, table, wall_offset_ns, find_failpoints(), directory.keeper)
+        directory.notices += find_strangers(data_dir, table, found.fold.queues)
         disk.sync_folder(STATE)
-        directory.mark_table(table)
+        directory.mark_table(disk, table)
         return directory, found
     finally:
         table.close()
+
+
+def find_strangers(data_dir: Path, table: Table, queues: QueueFold) -> list[Incomplete]:
+    """Folders of queues that neither the table nor the log knows. Nobody reads them, and their numbers are not given again."""
+    known = {*queues.queues, *find_removed(table)}
+    text = "belongs to no queue of this data directory: it is left as it is"
+    strangers = [number for number in QueueFolders(data_dir).numbers() if number not in known]
+    return [Incomplete(folder_name(number), text, FOREIGN) for number in strangers]
 
 
 def check_table_file(disk: Disk, data_dir: Path) -> None:
@@ -139,8 +163,8 @@ def adopt_folder(disk: Disk, data_dir: Path) -> None:
     remove_manifest(disk)
     table = LmdbTable(data_dir / STATE)
     try:
-        table.delete(IDENTITY)
-        table.delete(GENERATION)
+        for key in (IDENTITY, GENERATION, LISTED):
+            table.delete(key)
         table.commit()
     finally:
         table.close()

@@ -115,7 +115,7 @@ class DurableStore:
             self._log_line.warning("storage_adopted", text=text)
         for notice in directory.notices:
             self._on_damage(notice.text)
-        for damage in found.damage:
+        for damage in [*directory.damage, *found.damage]:
             self._on_damage(damage.sentence())
         for cut in found.cuts:
             self._log_line.warning("storage_cut", range=cut.sentence())

@@ -25,7 +25,7 @@ from millstream.storage.log_files import FOLDER as LOG_FOLDER
 from millstream.storage.manifest import FOREIGN
 from millstream.storage.recovery import QUARANTINE
 from millstream.storage.segment_check import rewrite_segment
-from millstream.storage.segment_format import index_name
+from millstream.storage.segment_format import folder_name, index_name
 from millstream.storage.stage_facts import decode_query, encode_query
 from millstream.storage.stage_format import stage_name
 from millstream.storage.stop_mark import remove_mark
@@ -55,6 +55,7 @@ def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
             set_strangers_aside(data_dir, done)
         elif survey.table.bad:
             _drop_entries(disk, data_dir, survey, done)
+        _set_segments_aside(disk, data_dir, survey, done)
         for checked in survey.segments:
             for missing in checked.lost:
                 _set_aside(disk, checked.name, missing.stored_start, missing.stored_end, done)
@@ -95,6 +96,22 @@ def _set_logs_aside(data_dir: Path, survey: Survey, done: list[str]) -> None:
         else:
             shutil.copyfile(path, target)
             done.append(f"{fault.name}: copied to {QUARANTINE}/{target.name}")
+
+
+def _set_segments_aside(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -> None:
+    """Files that are not those of their queue go, with their indexes; so do folders that no queue has."""
+    for found in survey.inventory.faults:
+        if found.fault.kind != FOREIGN:
+            continue
+        for name in (found.fault.name, index_name(found.queue, found.first)):
+            if (data_dir / name).exists():
+                target = free_path(data_dir / QUARANTINE / name.replace("/", "-"))
+                target.parent.mkdir(mode=0o700, exist_ok=True)
+                os.rename(data_dir / name, target)
+                done.append(f"{name}: moved to {QUARANTINE}/{target.name}")
+        disk.sync_folder(folder_name(found.queue))
+    if survey.strangers:
+        set_strangers_aside(data_dir, done)
 
 
 def _drop_entries(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -> None:

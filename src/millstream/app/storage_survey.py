@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.app.data_folder import check_table_file
+from millstream.app.data_folder import STATE, check_table_file, find_strangers
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.table_check_run import check_in_process
+from millstream.storage import queue_facts
 from millstream.storage.checkpoint import load_queues, load_stages, read_meta
-from millstream.storage.directory import TABLE_FILE, open_directory, read_manifest
+from millstream.storage.directory import check_queues, open_directory, read_manifest
 from millstream.storage.disk import Disk, DiskFault
-from millstream.storage.log_inventory import check_stop, read_log
+from millstream.storage.log_inventory import LogContent, check_bounds, read_log
 from millstream.storage.log_recovery import RecoveredFile
-from millstream.storage.manifest import DAMAGED, Incomplete, Manifest
+from millstream.storage.manifest import DAMAGED, FOREIGN, MISSING, TABLE_FILE, Incomplete, Manifest
 from millstream.storage.recovery import find_gap
 from millstream.storage.segment_check import CheckedSegment
 from millstream.storage.segment_format import decode_names, folder_name
+from millstream.storage.segment_list import SegmentInventory
 from millstream.storage.stage_facts import FIRST_KIND, LAST_KIND, StageFold, StoredQuery
 from millstream.storage.stage_format import StageFault, stage_name
 from millstream.storage.stage_reader import StageReader
@@ -60,6 +62,8 @@ class Survey:
         self.table_fault = ""  # why the table cannot be used as a whole
         self.table_fault_kind = ""
         self.segments: list[CheckedSegment] = []  # those something must be done about
+        self.inventory = SegmentInventory()  # of all files of queues
+        self.strangers: list[Incomplete] = []  # folders that no queue has
         self.foreign: list[str] = []  # what a newer release has written
         self.stages = StageFold()  # batches that are decided and not done
         self.bad_stages: dict[str, StoredQuery] = {}
@@ -78,8 +82,12 @@ def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
     queues, last_sequence, folded = _survey_table(survey, disk, data_dir)
     content = read_log(disk, folded, survey.manifest)
     if survey.manifest is not None:
-        check_stop(survey.manifest, content, last_sequence)
-    firsts = {queue: decode_names(disk.names(folder_name(queue)))[0] for queue in queues}
+        check_bounds(survey.manifest, content, folded, last_sequence)
+    if any(fault.name == TABLE_FILE for fault in content.faults) and not survey.table_fault:
+        fault = content.faults.pop()
+        survey.findings = [finding for finding in survey.findings if finding.file != "state"]
+        queues, last_sequence, folded = _without_table(survey, fault.what, fault.kind)
+    firsts = {queue: _list_own(survey, disk, queue) for queue in queues}
     total = len(content.files) + sum(len(found) for found in firsts.values())
     done = 0
     for found in content.files:
@@ -93,6 +101,7 @@ def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
         if fault.name not in content.names:
             _blame(survey, fault, "facts", [f"the facts in it, behind {last_sequence}"])
     for number, queue in queues.items():
+        _survey_files(survey, queue)
         segments: list[CheckedSegment] = []
         for at in range(len(firsts[number])):
             checked = check_queue(disk, queue, firsts[number], at)
@@ -102,8 +111,44 @@ def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
             done += 1
             on_progress("segments", done, total)
         _survey_gaps(survey, queue, segments)
+    if not survey.table_fault:
+        _survey_strangers(survey, data_dir, content)
     _survey_stages(survey, disk)
     return survey
+
+
+def _list_own(survey: Survey, disk: Disk, queue: int) -> list[int]:
+    """First offsets of the segments of a queue, without those that are not its own."""
+    foreign = [fault.first for fault in survey.inventory.faults_of(queue) if fault.fault.kind == FOREIGN]
+    return [first for first in decode_names(disk.names(folder_name(queue)))[0] if first not in foreign]
+
+
+def _survey_files(survey: Survey, queue: StoredQueue) -> None:
+    """Those of a queue that are missing, cut short or not its own."""
+    for found in survey.inventory.faults_of(queue.number):
+        lost: list[str] = []
+        if not queue.is_stream():  # of a stream every offset that is missing is named below
+            word = "those left of" if found.fault.kind in (FOREIGN, MISSING) else "those at the end of"
+            lost.append(f"{word} the offsets {found.first} to {found.end - 1} of the queue {queue.name!r}")
+        survey.findings.append(
+            Finding(found.fault.name, "records", 0, f"damaged: it {found.fault.what}", True, lost)
+        )
+
+
+def _survey_strangers(survey: Survey, data_dir: Path, content: LogContent) -> None:
+    queues = QueueFold()
+    table = LmdbTable(data_dir / STATE, is_lenient=True)
+    try:
+        load_queues(table, queues)
+        for found in content.files:
+            for record in found.records:
+                if queue_facts.FIRST_KIND <= record.kind <= queue_facts.LAST_KIND:
+                    queues.apply(int(record.kind), record.body)
+        survey.strangers = find_strangers(data_dir, table, queues)
+    finally:
+        table.close()
+    for stranger in survey.strangers:
+        survey.findings.append(Finding(stranger.name, "", 0, f"damaged: it {stranger.what}", True, []))
 
 
 def _survey_manifest(survey: Survey, disk: Disk) -> None:
@@ -150,6 +195,7 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
         survey.findings.append(Finding("state", "entries", checked.entries, state, bool(lost), lost))
         queues = QueueFold()
         load_queues(table, queues)
+        survey.inventory = check_queues(disk, table)
         load_stages(table, survey.stages)
         survey.known_gaps = {number: load_gaps(table, number) for number in queues.queues}
         last_sequence, folded = read_meta(table)

@@ -10,9 +10,11 @@ another process.
     r <account> 0 <topic>  body                 q <queue>                state
     x <queue>              its segments are to be removed
     b <account> 0 <query>  how far its batches are published
+    g <queue> <first>      a segment that must be there (segment_list.py)
     e <account> 0 <name>   body of an exchange  k <binding>              body
     0 meta                 last sequence, file  0 gap <queue> <first>    last offset of what a repair found lost
     0 identity             of the directory     0 manifest               generation of the manifest at that time
+    0 segments             every segment is named here
 
 Records of queues go to their segments instead, which are made safe before the table is.
 
@@ -32,6 +34,7 @@ from millstream.storage.fold import PLACEHOLDER, Fold
 from millstream.storage.log_format import Record
 from millstream.storage.pending_table import PendingTable
 from millstream.storage.received_message import LastMessage
+from millstream.storage.segment_list import load_list, remove_list
 from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.stage_facts import StageFold
 from millstream.storage.stored_queue import QueueFold, StoredQueue, decode_state, encode_state
@@ -114,8 +117,12 @@ class Checkpoint:
             self._table.put(b"x" + _KEY.pack(number), b"")
             for key, _ in self._table.items(GAP + _KEY.pack(number)):
                 self._table.delete(key)
+            remove_list(self._table, number)
+        lists = {number: load_list(self._table, number) for number in self._queues.changed}
         for number in self._queues.changed:
-            self._table.put(b"q" + _KEY.pack(number), encode_state(self._queues.queues[number]))
+            queue = self._queues.queues[number]
+            self._table.put(b"q" + _KEY.pack(number), encode_state(queue))
+            self._segments.list_kept(self._table, number, queue.low_mark(), lists[number])
         self._table.put(LAST_QUEUE, _KEY.pack(self._queues.last_number))
         self._table.put(META, _META.pack(self.last_sequence, file))
         self._table.commit()
@@ -383,6 +390,11 @@ def load_queues(table: Table, queues: QueueFold) -> None:
     for key, state in table.items(b"q"):
         number = _KEY.unpack(key[1:])[0]
         queues.queues[number] = decode_state(number, state)
+
+
+def find_removed(table: Table) -> list[int]:
+    """Queues whose files are to go."""
+    return [_KEY.unpack(key[1:])[0] for key, _ in table.items(b"x")]
 
 
 def load_stages(table: Table, stages: StageFold) -> None:

@@ -12,15 +12,16 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.storage import doubt_mark, stop_mark
-from millstream.storage.checkpoint import IDENTITY, read_generation, read_meta
+from millstream.storage.checkpoint import IDENTITY, load_queues, read_generation, read_meta
 from millstream.storage.disk import Disk
 from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
-from millstream.storage.log_recovery import log_names
+from millstream.storage.log_recovery import Damage, log_names
 from millstream.storage.manifest import (
     FOREIGN,
     MISSING,
     OLDER,
     RUNNING,
+    TABLE_FILE,
     Incomplete,
     Manifest,
     ManifestFault,
@@ -28,9 +29,10 @@ from millstream.storage.manifest import (
     find_manifest,
 )
 from millstream.storage.manifest import NAME as MANIFEST_NAME
+from millstream.storage.segment_list import LISTED, SegmentInventory, check_segments, list_all, load_lists
+from millstream.storage.stored_queue import QueueFold
 from millstream.storage.table import Table
 
-TABLE_FILE: Final = "state/data.mdb"
 _ANOTHERS: Final = "belongs to another data directory"
 
 
@@ -42,17 +44,27 @@ class Directory:
         self.keeper = keeper
         self.is_adopted = is_adopted
         self.notices: list[Incomplete] = []
+        self.damage: list[
+            Damage
+        ] = []  # in files of queues, as far as can be seen without reading all records
 
-    def mark_table(self, table: Table) -> None:
+    def mark_table(self, disk: Disk, table: Table) -> None:
         """The manifest first, the table second: the other way round a crash would look like a manifest that was lost."""
         keeper = self.keeper
         manifest = keeper.manifest
-        if manifest.is_table_marked:
+        is_listed = table.get(LISTED) is not None
+        if manifest.is_table_marked and is_listed:
             return
         if manifest.generation == 0:
             keeper.write(manifest.copy())
         table.put(IDENTITY, manifest.identity.encode())
+        if not is_listed:
+            queues = QueueFold()
+            load_queues(table, queues)
+            list_all(disk, table, queues.queues)
         table.commit()
+        if manifest.is_table_marked:
+            return
         new = keeper.manifest.copy()
         new.is_table_marked = True
         keeper.write(new)
@@ -76,6 +88,15 @@ def open_directory(disk: Disk, table: Table, fresh_identity: str) -> Directory:
         raise Incomplete(MANIFEST_NAME, "is older than the table beside it", OLDER)
     _check_marks(disk, directory)
     return directory
+
+
+def check_queues(disk: Disk, table: Table) -> SegmentInventory:
+    """The segments of all queues as of the last checkpoint. Changes nothing."""
+    if table.get(LISTED) is None:
+        return SegmentInventory()  # of a release that named none
+    queues = QueueFold()
+    load_queues(table, queues)
+    return check_segments(disk, queues.queues, load_lists(table))
 
 
 def read_manifest(disk: Disk) -> Manifest | None:

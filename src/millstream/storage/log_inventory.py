@@ -11,7 +11,17 @@ from typing import final
 from millstream.storage.disk import Disk
 from millstream.storage.log_files import file_name, file_number
 from millstream.storage.log_recovery import UNKNOWN_SALT, Damage, RecoveredFile, log_names, read_file
-from millstream.storage.manifest import FOREIGN, MISSING, NOT_ENDED, RUNNING, Incomplete, LoggedFile, Manifest
+from millstream.storage.manifest import (
+    FOREIGN,
+    MISSING,
+    NOT_ENDED,
+    OLDER,
+    RUNNING,
+    TABLE_FILE,
+    Incomplete,
+    LoggedFile,
+    Manifest,
+)
 
 
 @final
@@ -90,8 +100,9 @@ def _find_missing_end(found: RecoveredFile, last: int) -> str:
     return f"the facts {first} to {last} are missing; the file is damaged, or an older copy of it"
 
 
-def check_stop(manifest: Manifest, content: LogContent, folded_sequence: int) -> None:
-    """The log of a broker that stopped cleanly ends where it said."""
+def check_bounds(manifest: Manifest, content: LogContent, folded_file: int, folded_sequence: int) -> None:
+    """The log begins where the table ends, and that of a broker that stopped cleanly ends where it said."""
+    _check_beginning(content, folded_file, folded_sequence)
     if manifest.stopped_at == RUNNING:
         return
     last = content.last_sequence(folded_sequence)
@@ -99,6 +110,18 @@ def check_stop(manifest: Manifest, content: LogContent, folded_sequence: int) ->
         name = content.names[-1] if content.names else "log"
         text = f"ends at fact {last}, and the broker stopped at {manifest.stopped_at}: the facts between are missing"
         content.faults.append(Incomplete(name, text))
+
+
+def _check_beginning(content: LogContent, folded_file: int, folded_sequence: int) -> None:
+    """A file goes when it is folded. Where one is gone and its facts are not in the table, that is not the table they went to."""
+    for found in content.files:
+        if not found.records:
+            continue
+        first = int(found.records[0].sequence)
+        if found.number > folded_file + 1 and first > folded_sequence + 1 and not content.faults:
+            text = f"is older than the log: it holds the facts up to {folded_sequence}, and the log begins with {first}"
+            content.faults.append(Incomplete(TABLE_FILE, text, OLDER))
+        return
 
 
 def list_kept(content: LogContent, manifest: Manifest) -> None:

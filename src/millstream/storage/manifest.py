@@ -28,6 +28,7 @@ from millstream.storage.log_files import LogRegister
 from millstream.storage.mark_file import MarkFile, UnclearMark
 
 NAME: Final = "manifest"
+TABLE_FILE: Final = "state/data.mdb"  # the other one that carries the identity
 VERSION: Final = 1
 MAGIC: Final = 0x464D534D  # MSMF
 BODY_MAX: Final = 64 * 1024 * 1024
@@ -166,8 +167,9 @@ class ManifestKeeper(LogRegister):
         new = self.manifest.copy()
         new.stopped_at = last_sequence
         newest = new.logs.get(new.last_log)
-        if newest is not None and newest.last == NOT_ENDED:
-            newest.last = last_sequence
+        before = max([self._folded[1], *[file.last for file in new.logs.values()]])
+        if newest is not None and newest.last == NOT_ENDED and last_sequence > before:
+            newest.last = last_sequence  # else nothing was written to it
         self.write(new)
 
     def doubt(self, last_session: int) -> None:

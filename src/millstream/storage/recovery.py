@@ -14,7 +14,7 @@ from millstream.storage.disk import Disk, DiskFile, Failpoints
 from millstream.storage.fold import Fold
 from millstream.storage.log_files import FOLDER
 from millstream.storage.log_format import FILE_HEADER_SIZE
-from millstream.storage.log_inventory import LogContent, check_stop, list_kept, note_ends, read_log
+from millstream.storage.log_inventory import LogContent, check_bounds, list_kept, note_ends, read_log
 from millstream.storage.log_recovery import Damage, RecoveredFile
 from millstream.storage.manifest import ManifestKeeper
 from millstream.storage.table import Table
@@ -100,7 +100,8 @@ def recover(
 
 
 def _check_and_enter(keeper: ManifestKeeper, content: LogContent, fold: Fold, folded: int) -> None:
-    check_stop(keeper.manifest, content, fold.last_sequence)
+    if keeper.manifest.generation > 0:
+        check_bounds(keeper.manifest, content, folded, fold.last_sequence)
     if content.faults:
         raise content.faults[0]
     new = keeper.manifest.copy()

@@ -26,7 +26,14 @@ from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content
 
 from millstream.storage.disk import DiskFault, DiskFile
 from millstream.storage.log_recovery import Damage
-from millstream.storage.segment_format import HEADER_SIZE, PACKED_FORMAT, header_version
+from millstream.storage.segment_format import (
+    HEADER_SIZE,
+    PACKED_FORMAT,
+    PLACE_SIZE,
+    RECORD_HEAD_SIZE,
+    RECORD_PREFIX,
+    header_version,
+)
 from millstream.storage.segment_index import SegmentIndex
 
 BLOCK_MAGIC: Final = 0x4253534D  # MSSB
@@ -294,9 +301,36 @@ def open_records(file: DiskFile, header: bytes, index: SegmentIndex) -> DiskFile
     return BlockFile(file, index) if version == PACKED_FORMAT else file
 
 
+def find_first_record(file: DiskFile) -> tuple[bytes, bool]:
+    """(head of the first record and place of its body, whether the record is whole)."""
+    prefix = file.read_at(HEADER_SIZE, RECORD_PREFIX.size)
+    if len(prefix) < RECORD_PREFIX.size:
+        return prefix, False
+    size, checksum, _, _, _ = RECORD_PREFIX.unpack(prefix)
+    if size < PLACE_SIZE or HEADER_SIZE + RECORD_HEAD_SIZE + size > int(file.size()):
+        return prefix, False
+    return prefix, value(file.read_at(HEADER_SIZE + RECORD_HEAD_SIZE, size)) == checksum
+
+
 def complete_index(file: DiskFile, index: SegmentIndex) -> bool:
-    """Let the segment itself say where its blocks begin; whether the index did not know."""
-    return isinstance(file, BlockFile) and file.add_places(index)
+    """Let the segment itself say whether the index is its own, and where its blocks begin; whether the index was wrong or did
+    not know."""
+    is_wrong = not _is_its_own(file, index)
+    if is_wrong:
+        index.forget()
+    return (isinstance(file, BlockFile) and file.add_places(index)) or is_wrong
+
+
+def _is_its_own(file: DiskFile, index: SegmentIndex) -> bool:
+    """One of another directory may have the same name; but it gives the first record another time."""
+    if not index.positions or index.positions[0] != HEADER_SIZE:
+        return True
+    prefix = file.read_at(HEADER_SIZE, RECORD_PREFIX.size)
+    if len(prefix) == RECORD_PREFIX.size:
+        _, _, _, offset, time_ns = RECORD_PREFIX.unpack(prefix)
+        if (offset, time_ns) == (index.offsets[0], index.times[0]):
+            return True
+    return not find_first_record(file)[1]  # a damaged record says nothing about its index
 
 
 def stored_range(file: DiskFile, start: int, end: int) -> tuple[int, int]:

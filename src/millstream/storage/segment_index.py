@@ -115,6 +115,17 @@ class SegmentIndex:
         del self.offsets[count:], self.times[count:], self.positions[count:]
         self.blocks = [block for block in self.blocks if block[0] < position]
 
+    def forget(self) -> None:
+        """All it says: it is that of another segment."""
+        self.put_places({})
+        self.marks = []
+        self.blocks = []
+        self.safe_position = HEADER_SIZE
+        self.safe_offset = self.first - 1
+        self.latest = 0
+        self.is_sealed = False
+        self.is_damaged = True
+
     def find_offset(self, offset: int) -> int:
         """The entry to begin at for an offset; -1: at the first record."""
         return bisect_right(self.offsets, offset) - 1

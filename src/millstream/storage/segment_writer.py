@@ -45,7 +45,9 @@ from millstream.storage.segment_format import (
     segment_name,
     write_record,
 )
+from millstream.storage.segment_list import ListedSegment, update_list
 from millstream.storage.segment_tail import FoundTail, find_tail
+from millstream.storage.table import Table
 
 BUFFER_SIZE_MAX: Final = 1024 * 1024  # of one queue
 BUFFERS_SIZE_MAX: Final = 32 * 1024 * 1024  # of all
@@ -189,19 +191,29 @@ class SegmentWriter:
     def drop_below(self, queue: int, offset: int) -> None:
         """Remove the segments that hold nothing from `offset` on."""
         tail = self._tail_of(queue)
-        firsts = tail.firsts
-        count = 0
-        while count + 1 < len(firsts) and firsts[count + 1] <= offset:
-            count += 1
-        is_all = count + 1 == len(firsts) and tail.last < offset
-        dropped = firsts[: count + 1] if is_all else firsts[:count]
-        del firsts[: len(dropped)]
-        if is_all:
+        kept = self.kept_from(queue, offset)
+        dropped = tail.firsts[: len(tail.firsts) - len(kept)]
+        tail.firsts = kept
+        if dropped and not kept:
             if tail.first >= 0 and not tail.is_made:
                 dropped.pop()  # only in memory so far
             self._forget(tail)
         if dropped:
             self._remove_files(queue, dropped)
+
+    def kept_from(self, queue: int, offset: int) -> list[int]:
+        """First offsets of the segments that `drop_below` leaves."""
+        tail = self._tail_of(queue)
+        firsts = tail.firsts
+        count = 0
+        while count + 1 < len(firsts) and firsts[count + 1] <= offset:
+            count += 1
+        is_all = count + 1 == len(firsts) and tail.last < offset
+        return [] if is_all else firsts[count:]
+
+    def list_kept(self, table: Table, queue: int, offset: int, listed: dict[int, ListedSegment]) -> None:
+        """Name them in the table, which lists those. After `finish`, before the commit."""
+        update_list(self._disk, table, queue, self.kept_from(queue, offset), listed)
 
     def remove(self, queue: int) -> None:
         """Remove all a queue has."""

@@ -10,6 +10,7 @@ from millstream.storage.checkpoint import META, binding_entry, exchange_entry, q
 from millstream.storage.exchange_facts import decode_binding, decode_exchange
 from millstream.storage.facts import FactFault
 from millstream.storage.fold import PLACEHOLDER
+from millstream.storage.segment_list import is_entry
 from millstream.storage.stage_facts import decode_query
 from millstream.storage.stored_queue import decode_state
 from millstream.storage.table import Table
@@ -18,7 +19,7 @@ _KEY: Final = struct.Struct(">Q")
 _PAIR: Final = struct.Struct(">QQ")
 _USES_SIZE: Final = 4
 _META_SIZE: Final = 16
-_PREFIXES: Final = b"msuidwrqxbek"
+_PREFIXES: Final = b"msuidwrqxbekg"
 _WORDS: Final = {
     "m": "a message",
     "s": "a session",
@@ -32,6 +33,7 @@ _WORDS: Final = {
     "b": "a query that writes batches",
     "e": "an exchange",
     "k": "a binding of an exchange",
+    "g": "the name of a segment",
 }
 
 
@@ -105,6 +107,8 @@ def _is_right(key: bytes, body: bytes) -> bool:
     if kind == b"r":
         facts.decode_retained(body)
         return bool(rest)
+    if kind == b"g":
+        return is_entry(key, body)
     if kind == b"x":
         return len(rest) == _KEY.size
     if kind == b"b":

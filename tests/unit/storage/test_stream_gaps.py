@@ -20,15 +20,16 @@ COUNT = 40
 SEGMENT_SIZE = 600
 
 
-def make_body(offset: int) -> bytes:
-    record = queue_facts.QueueRecord(offset, 1000 + offset, 0, 0, b"", 0)
-    return queue_facts.encode_record(QUEUE, record, Message(b"t", b"." * 30, 1, False, b"", 0, "p"), 0)
+def make_body(offset: int, word: bytes = b".") -> bytes:
+    record = queue_facts.QueueRecord(offset, 1000 * len(word) + offset, 0, 0, b"", 0)
+    return queue_facts.encode_record(QUEUE, record, Message(b"t", word * 30, 1, False, b"", 0, "p"), 0)
 
 
 class Stream:
     """A queue as checkpoints have left it."""
 
-    def __init__(self, kind: str = "stream") -> None:
+    def __init__(self, kind: str = "stream", word: bytes = b".") -> None:
+        self._word = word
         self.disk = SimulatedDisk(1)
         self.table = SimulatedTable()
         self._sequence = 0
@@ -43,7 +44,7 @@ class Stream:
 
     def append(self, offsets: range) -> None:
         for offset in offsets:
-            self.tell(queue_facts.RECORD_APPENDED, make_body(offset))
+            self.tell(queue_facts.RECORD_APPENDED, make_body(offset, self._word))
 
     def fold(self) -> None:
         checkpoint = Checkpoint(self.table, SegmentWriter(self.disk, NoFailpoints(), SEGMENT_SIZE))
