@@ -60,9 +60,7 @@ class Account:
         self.router = Router(limits.route_cache_max, exchanges)
         catalog = Catalog(name, self.router, agenda)
         self.queues = QueueAccess(catalog, limits.queue_auto_create)
-        self.exchanges = ExchangeAccess(
-            name, exchanges, self.router, self.queues, store, limits.route_cache_max
-        )
+        self.exchanges = ExchangeAccess(name, exchanges, self.router, self.queues, store, limits)
         catalog.exchanges = self.exchanges
         self.retained = Retained(limits.retained_messages_max, limits.retained_bytes_max)
         self.counters = Counters()

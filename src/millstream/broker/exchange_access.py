@@ -25,6 +25,7 @@ from millstream.broker.exchange_rules import (
 )
 from millstream.broker.queue_access import QueueAccess
 from millstream.model.errors import Reason, Refused
+from millstream.model.limits import Limits
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet
 from millstream.model.queue_topic import is_queue_topic
@@ -55,14 +56,15 @@ class ExchangeAccess(ExchangePort):
         router: Router,
         queues: QueueAccess,
         store: Store,
-        cache_max: i64,
+        limits: Limits,
     ) -> None:
         self._account = account
         self._exchanges = exchanges
         self._router = router
         self._queues = queues
         self._store = store
-        self._cache_max: i64 = cache_max
+        self._limits = limits
+        self._cache_max: i64 = limits.route_cache_max
         # made for the generation of the router that stands beside them
         self._routes: dict[str, dict[bytes, Route]] = {}
         self._by_headers: dict[str, bool] = {}
@@ -200,6 +202,10 @@ class ExchangeAccess(ExchangePort):
         if self._exchanges.binding_count >= BINDINGS_MAX:
             text = f"the account has {BINDINGS_MAX} bindings, as many as it may"
             raise Refused(Reason.QUOTA_EXCEEDED, text)
+        limits = self._limits
+        self._exchanges.costs.check_room(
+            source.kind, key, arguments, limits.shapes_max, limits.amqp_header_conditions_max
+        )
         is_durable = is_durable and source.durable
         binding = Binding(source, target, queue, exchange, key, arguments, identity, is_durable)
         self._exchanges.add(binding)

@@ -126,6 +126,13 @@ class Amqp(Section):
         minimum=256,
         maximum=16 * MIB,
     )
+    max_header_conditions: Whole = setting(
+        _DEFAULTS.amqp_header_conditions_max,
+        "Values that all bindings of headers exchanges of an account may compare with a message, which is what a message to "
+        "one of them costs to route; a binding beyond it is refused.",
+        minimum=100,
+        maximum=100_000_000,
+    )
     policies: dict[str, AmqpPolicy] = Field(
         default={},
         description="Settings for queues that AMQP clients declared, and for exchanges, by a pattern of their names. "

@@ -88,4 +88,5 @@ def _with_amqp(limits: Limits, amqp: Amqp) -> Limits:
         amqp_consumer_timeout_ms=amqp.consumer_timeout,
         amqp_body_size_max=amqp.max_message_size,
         amqp_properties_size_max=amqp.max_properties_size,
+        amqp_header_conditions_max=amqp.max_header_conditions,
     )

@@ -247,7 +247,8 @@ class Broker(Section):
     max_filter_shapes: Whole = setting(
         _DEFAULTS.shapes_max,
         "Different ways in which all filters of an account place their wildcards; one of more than 16 levels counts as several. "
-        "It bounds what a message to a new topic costs.",
+        "It bounds what a message to a new topic costs. The binding patterns of its topic exchanges have the same bound; one "
+        "with words behind `#` counts as many as it has words.",
         minimum=1,
         maximum=1_000_000,
     )

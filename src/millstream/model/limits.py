@@ -79,6 +79,9 @@ class Limits:
     amqp_consumer_timeout_ms: int = 30 * 60 * 1000  # 0: a delivery may stay open for ever
     amqp_body_size_max: int = 128 * 1024 * 1024
     amqp_properties_size_max: int = 128 * 1024
+    amqp_header_conditions_max: int = (
+        200_000  # values that bindings of headers exchanges compare with each message
+    )
 
     # --- rates (tokens per second and burst); 0 turns a limit off
     connection_rate: float = 0.0  # new connections per address

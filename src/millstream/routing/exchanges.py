@@ -16,6 +16,7 @@ from mypy_extensions import i64
 from millstream.model.outlet import Outlet
 from millstream.model.routing_key import key_of_topic
 from millstream.routing.binding import Binding
+from millstream.routing.binding_costs import BindingCosts
 from millstream.routing.exchange import DIRECT, FANOUT, HEADERS, TOPIC, Exchange
 from millstream.routing.router import TopicBindings
 
@@ -46,6 +47,7 @@ class Exchanges(TopicBindings):
     def __init__(self) -> None:
         self.by_name: dict[str, Exchange] = {}
         self.binding_count: i64 = 0
+        self.costs = BindingCosts()
         self._by_queue: dict[Outlet, dict[Binding, None]] = {}
         for name, kind in PREDECLARED:
             self.by_name[name] = Exchange(name, kind, True, False, False, {})
@@ -62,10 +64,12 @@ class Exchanges(TopicBindings):
             assert binding.queue is not None
             self._by_queue.setdefault(binding.queue, {})[binding] = None
         self.binding_count += 1
+        self.costs.add(binding)
 
     def remove(self, binding: Binding) -> None:
         binding.source.remove(binding)
         self.binding_count -= 1
+        self.costs.remove(binding)
         if binding.exchange is not None:
             del binding.exchange.incoming[binding]
             return

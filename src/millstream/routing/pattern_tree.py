@@ -88,6 +88,7 @@ class PatternTree:
     def __init__(self) -> None:
         self._root = _Node(False)
         self._step: i64 = 0
+        self.visited: i64 = 0  # nodes that words were compared at: what matches have cost
 
     def is_empty(self) -> bool:
         return self._root.is_empty()
@@ -134,6 +135,7 @@ class PatternTree:
         for word in split_words(key):
             following: list[_Node] = []
             self._step += 1
+            self.visited += len(active)
             for node in active:
                 if node.is_hash:
                     self._enter(node, following)

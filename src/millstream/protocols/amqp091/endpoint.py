@@ -376,8 +376,16 @@ class AmqpEndpoint(Endpoint):
     def refuse(self, channel: Channel, refused: Refused, class_id: i64, method_id: i64) -> None:
         """One operation is not granted: the channel ends, the connection lives."""
         code = REPLY_CODES[refused.reason]
+        if refused.reason is Reason.QUOTA_EXCEEDED:
+            self._tell_limited(refused.text)
         self._end_channel(int(channel.number))
         self.machine.close_channel(channel.number, code, refused.text, class_id, method_id)
+
+    def _tell_limited(self, text: str) -> None:
+        name = "" if self.principal is None else self.principal.name
+        self.context.observer.limited(self.connection_id, name, self.link.address, text)
+        if self.account is not None:
+            self.account.counters.subscribes_limited += 1
 
     def _on_violation(self, channel: Channel, found: Violation) -> None:
         machine = self.machine

@@ -269,3 +269,15 @@ def test_keys_of_their_own_for_all_messages_of_a_fanout_make_one_route() -> None
     assert len(routes) == 2
     assert routes[0] is routes[1]
     assert ready(world) == 2
+
+
+def test_a_binding_beyond_what_messages_may_cost_is_refused_told_and_counted() -> None:
+    world = AmqpWorld(Limits(amqp_header_conditions_max=3))
+    peer = client_with(world, queue())
+    peer.say(QueueBind(b"q", b"amq.headers", b"", False, {b"a": 1, b"b": 2}), 1)
+    (closed,) = peer.say(QueueBind(b"q", b"amq.headers", b"", False, {b"c": 1}), 1)
+    assert isinstance(closed, ChannelClose)
+    assert closed.reply_code == 406
+    assert b"more than 3 values, which amqp.max_header_conditions allows" in closed.reply_text
+    assert [line[0] for line in world.observer.lines if line[0] == "limited"] == ["limited"]
+    assert world.account.counters.subscribes_limited == 1

@@ -1,0 +1,248 @@
+"""Inputs of AMQP clients: exchanges, bindings, headers, copies."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from pika.spec import Queue
+
+from benchmarks.attack_suite.amqp import AmqpChannel, encode_publishes
+from benchmarks.load.queue_amqp import BASIC_PUBLISH, HEADER, encode_frame, encode_method, short_string
+from benchmarks.turns_suite.case import case
+from benchmarks.turns_suite.mqtt import cache_routes, nothing
+from benchmarks.turns_suite.world import (
+    World,
+    bind_exchanges,
+    bind_queues,
+    declare_queues,
+    method,
+    properties,
+    send_all,
+    sync,
+)
+
+
+def publish(
+    channel: AmqpChannel, exchange: str, keys: list[str], raw_properties: bytes = b"\x00\x00"
+) -> None:
+    header = encode_frame(HEADER, channel.number, struct.pack(">HHQ", 60, 0, 0) + raw_properties)
+    batch = bytearray()
+    for key in keys:
+        arguments = b"\x00\x00" + short_string(exchange.encode()) + short_string(key.encode()) + b"\x00"
+        batch += encode_method(channel.number, BASIC_PUBLISH, arguments) + header
+    send_all(channel, bytes(batch))
+    sync(channel)
+
+
+# --------------------------------------------------------------------- headers
+
+
+def bind_headers(world: World) -> AmqpChannel:
+    channel = world.amqp()
+    channel.exchange("h", "headers")
+    channel.declare("hq")
+    batch = bytearray()
+    for number in range(world.count(20_000)):
+        arguments: dict[str, Any] = {"x-match": "any", **{f"k{at}": number * 100 + at for at in range(20)}}
+        batch += method(
+            channel, Queue.Bind(queue="hq", exchange="h", routing_key="", nowait=True, arguments=arguments)
+        )
+    send_all(channel, bytes(batch))
+    sync(channel)
+    return channel
+
+
+@case(
+    "amqp-headers",
+    "publishes with 20 headers to an exchange with 20,000 bindings by 20 headers",
+    bind_headers,
+)
+def publish_headers(world: World, channel: AmqpChannel) -> None:
+    publish(channel, "h", [""] * 20, properties(headers={f"k{at}": -1 for at in range(20)}))
+
+
+def bind_headers_tables(world: World) -> AmqpChannel:
+    channel = world.amqp()
+    channel.exchange("h", "headers")
+    channel.declare("hq")
+    table = {f"n{at}": at for at in range(2000)}
+    batch = bytearray()
+    for number in range(world.count(500)):
+        arguments: dict[str, Any] = {"x-match": "any", "big": {**table, "own": number}}
+        batch += method(
+            channel, Queue.Bind(queue="hq", exchange="h", routing_key="", nowait=True, arguments=arguments)
+        )
+    send_all(channel, bytes(batch))
+    sync(channel)
+    return channel
+
+
+@case(
+    "amqp-headers-tables",
+    "publishes with a table of 2,000 entries against 500 bindings by such",
+    bind_headers_tables,
+)
+def publish_tables(world: World, channel: AmqpChannel) -> None:
+    publish(
+        channel,
+        "h",
+        [""] * 20,
+        properties(headers={"big": {**{f"n{at}": at for at in range(2000)}, "own": -1}}),
+    )
+
+
+# -------------------------------------------------------------------- patterns
+
+
+def bind_patterns(world: World) -> AmqpChannel:
+    channel = world.amqp()
+    channel.exchange("t", "topic")
+    channel.declare("tq")
+    letters = "abcdefgh"
+    bindings = []
+    for number in range(world.count(30_000)):
+        words = [letters[number >> 3 * at & 7] for at in range(5)]
+        bindings.append(("tq", "t", "#." + ".#.".join(words)))
+    bind_queues(channel, bindings)
+    return channel
+
+
+@case(
+    "amqp-patterns",
+    "publishes with new keys of 120 words against 30,000 patterns like #.a.#.b.#.c",
+    bind_patterns,
+)
+def publish_patterns(world: World, channel: AmqpChannel) -> None:
+    words = "abcdefgh" * 15
+    publish(channel, "t", [".".join(words[: 100 + number]) for number in range(20)])
+
+
+# ---------------------------------------------------------- exchanges to exchanges
+
+
+def bind_diamond(world: World) -> AmqpChannel:
+    """Layers that are bound each to each: every binding is looked at once per message."""
+    channel = world.amqp()
+    wide, deep = 100, world.count(20)
+    for layer in range(deep):
+        for at in range(wide):
+            channel.exchange(f"d{layer}-{at}", "topic" if layer == 0 else "fanout")
+    channel.declare("dq")
+    for layer in range(deep - 1):
+        bind_exchanges(
+            channel,
+            [(f"d{layer + 1}-{to}", f"d{layer}-{at}", "#") for at in range(wide) for to in range(wide)],
+        )
+    bind_queues(channel, [("dq", f"d{deep - 1}-{at}", "#") for at in range(wide)])
+    return channel
+
+
+@case(
+    "amqp-diamond",
+    "publishes with new keys through 20 layers of 100 exchanges, each bound to each",
+    bind_diamond,
+)
+def publish_diamond(world: World, channel: AmqpChannel) -> None:
+    publish(channel, "d0-0", [f"k{number}" for number in range(20)])
+
+
+def bind_chain(world: World) -> AmqpChannel:
+    channel = world.amqp()
+    count = world.count(9000)
+    for at in range(count):
+        channel.exchange(f"c{at}", "topic")
+    bind_exchanges(channel, [(f"c{at + 1}", f"c{at}", "#") for at in range(count - 1)])
+    return channel
+
+
+@case("amqp-chain", "publishes with new keys through a chain of 9,000 exchanges", bind_chain)
+def publish_chain(world: World, channel: AmqpChannel) -> None:
+    publish(channel, "c0", [f"k{number}" for number in range(20)])
+
+
+# --------------------------------------------------------------------- fan-out
+
+
+def bind_fan_out(world: World, **options: Any) -> AmqpChannel:
+    channel = world.amqp()
+    channel.exchange("f", "fanout", durable=bool(options))
+    names = [f"f{number}" for number in range(world.count(20_000))]
+    declare_queues(channel, names, **options)
+    bind_queues(channel, [(name, "f", "") for name in names])
+    return channel
+
+
+@case("amqp-fan-out", "publishes to 20,000 transient queues", bind_fan_out)
+def publish_fan_out(world: World, channel: AmqpChannel) -> None:
+    publish(channel, "f", [""] * 3)
+
+
+@case(
+    "amqp-fan-out-durable",
+    "publishes to 20,000 durable queues",
+    lambda world: bind_fan_out(world, durable=True),
+)
+def publish_fan_out_durable(world: World, channel: AmqpChannel) -> None:
+    publish(channel, "f", [""] * 3)
+
+
+# ---------------------------------------------------------------------- copies
+
+
+@case("amqp-copies", "publishes with 8,000 keys in CC to a topic exchange of 30,000 patterns", bind_patterns)
+def publish_copies(world: World, channel: AmqpChannel) -> None:
+    keys = [f"a.b.c.{number}" for number in range(world.count(8000))]
+    publish(channel, "t", ["a"] * 3, properties(headers={"CC": keys}))
+
+
+@case("amqp-copies-default", "publishes with 8,000 keys in CC to the default exchange", nothing)
+def publish_copies_default(world: World, _: None) -> None:
+    channel = world.amqp()
+    publish(
+        channel,
+        "",
+        ["a"] * 5,
+        properties(headers={"CC": [f"c{number}" for number in range(world.count(8000))]}),
+    )
+
+
+# --------------------------------------------------------------------- removal
+
+
+def bind_many(world: World) -> AmqpChannel:
+    channel = world.amqp()
+    channel.exchange("b", "topic")
+    channel.declare("bq", durable=True)
+    bind_queues(channel, [("bq", "b", f"#.k{number}") for number in range(world.count(100_000))])
+    return channel
+
+
+@case("amqp-queue-delete", "queue.delete with 100,000 bindings", bind_many)
+def delete_queue(world: World, channel: AmqpChannel) -> None:
+    channel.delete("bq")
+
+
+@case("amqp-exchange-delete", "exchange.delete with 100,000 bindings", bind_many)
+def delete_exchange(world: World, channel: AmqpChannel) -> None:
+    from pika.spec import Exchange
+
+    channel.call(Exchange.Delete(exchange="b"), Exchange.DeleteOk)
+
+
+@case("amqp-declares", "20,000 queue.declare in one write, 190,000 routes cached", cache_routes)
+def declare_storm(world: World, _: Any) -> None:
+    channel = world.amqp()
+    declare_queues(channel, [f"s{number}" for number in range(world.count(20_000))])
+
+
+@case("amqp-large-body", "a durable message of 100 MiB", nothing)
+def publish_large(world: World, _: None) -> None:
+    channel = world.amqp()
+    channel.declare("large", durable=True)
+    channel.publish("", "large", b"x" * world.count(100 << 20))
+    sync(channel)
+
+
+def one_publish(queue: str) -> bytes:
+    return encode_publishes([queue], 0, bytes_wanted=1)
