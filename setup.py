@@ -24,6 +24,7 @@ COMPILED_FILES = (
     "runtime/disk_files.py",
     "runtime/failpoints.py",
     "runtime/gate.py",
+    "runtime/intake.py",
     "runtime/kernel_sync.py",
     "runtime/log_thread.py",
     "runtime/loop_clock.py",

@@ -88,3 +88,11 @@ class GateWorld(MqttWorld):
         self.asker = FakeAsker()
         self.clock = LoopClock(ManualWakeup())
         self.gate = Gate(self.context, self.deadlines, self.asker, self.limits, self.clock)
+
+    def settle_down(self) -> None:
+        while True:
+            is_more = self.gate.intake.work_off()
+            super().settle_down()
+            self.clock.forget()
+            if not is_more:
+                break

@@ -46,6 +46,7 @@ from millstream.runtime.deadlines import Deadlines
 from millstream.runtime.entropy import SystemEntropy
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.gate import Gate, Reception
+from millstream.runtime.intake import Intake
 from millstream.runtime.listeners import ListenFault, Server, address_of, listen, make_tls_context
 from millstream.runtime.log_health import LogHealth
 from millstream.runtime.log_observer import LogObserver
@@ -108,7 +109,9 @@ class Millstream:
             self.health,
             self._memory.budget,
         )
-        self._turn.start(self.broker, None if self._durable is None else self._durable.log)
+        self._intake = Intake(self._memory.budget.limit)
+        log = None if self._durable is None else self._durable.log
+        self._turn.start(self.broker, log, self._intake)
         self._storage_health: StorageHealth | None = None
         if self._durable is not None:
             self._storage_health = StorageHealth(
@@ -224,7 +227,8 @@ class Millstream:
             self.config.auth.certificates_as_users,
             self._policies.in_force,
         )
-        return Gate(mqtt, self._deadlines, verifier, self.broker.limits, self._wakeup.clock)
+        limits = self.broker.limits
+        return Gate(mqtt, self._deadlines, verifier, limits, self._wakeup.clock, self._intake)
 
     async def _start_control(self, verifier: Verifier) -> None:
         if not self._has_control:

@@ -381,9 +381,14 @@ class Broker:
             account.queues.catalog.forget_folded(sequence)
 
     def work_off(self) -> bool:
+        """What is left to do at the end of a turn; True while there is more."""
         has_queues = self.agenda.work_off()
+        return self.work_off_tasks() or has_queues
+
+    def work_off_tasks(self) -> bool:
+        """The same without the queues."""
         has_tasks = self.tasks.work_off()
-        return self.publishing.work_off(FAN_OUT_SLICE) or has_queues or has_tasks
+        return self.publishing.work_off(FAN_OUT_SLICE) or has_tasks
 
     def _on_due(self, session: Session, now_ns: i64) -> None:
         if session.is_ended or session.line is not None:

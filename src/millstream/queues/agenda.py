@@ -2,11 +2,16 @@
 
 Dispatch happens after the reads of an iteration, so a batch of publishes is handed out as a batch; what groups settled
 in order is written once per iteration.
+
+Invariants
+- An iteration hands out at most `per_turn` deliveries on the spot (what was answered, what became safe), and as many again
+  of queues that wait for their turn; what is left waits for the next iteration.
+- Queues take turns: none gets a second slice before every other that waits has had one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -18,6 +23,12 @@ from millstream.storage.store import Store
 if TYPE_CHECKING:
     from millstream.queues.group import Group
     from millstream.queues.queue import Queue
+
+
+PER_TURN: Final[i64] = 2048  # deliveries, until it is known how long they take
+PER_TURN_MIN: Final[i64] = 128
+PER_TURN_MAX: Final[i64] = 16_384
+TURN_NS: Final[i64] = 5_000_000  # that dispatch may take of an iteration
 
 
 @final
@@ -42,6 +53,8 @@ class Agenda:
         self.clock = clock
         self._wakeup = wakeup
         self._next_number: i64 = 1
+        self.per_turn: i64 = PER_TURN
+        self.left: i64 = PER_TURN  # deliveries that may still be made now
         self._awake: dict[Queue, None] = {}
         self._unsafe: dict[Queue, None] = {}
         self._to_write: dict[Group, None] = {}
@@ -96,10 +109,21 @@ class Agenda:
 
     def work_off(self) -> bool:
         """Hand out what became visible; True while there is more."""
-        if self._awake:
-            queues = self._awake
-            self._awake = {}
-            for queue in queues:
-                if not queue.is_removed:
-                    queue.dispatch()
+        self.left = self.per_turn
+        while self._awake and self.left > 0:
+            queue = next(iter(self._awake))
+            del self._awake[queue]
+            self.left -= 1
+            if not queue.is_removed:
+                queue.dispatch()
+        self.left = self.per_turn
         return len(self._awake) > 0
+
+    def adapt(self, took_ns: i64) -> None:
+        """How long `work_off` took: when it had all it may have, the next gets more or less, so that it takes its part."""
+        per_turn: i64 = self.per_turn * TURN_NS // took_ns if took_ns > 0 else PER_TURN_MAX
+        if per_turn > self.per_turn:
+            if not self._awake:
+                return
+            per_turn = min(per_turn, 2 * self.per_turn)
+        self.per_turn = max(PER_TURN_MIN, min(PER_TURN_MAX, per_turn))

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 ACCEPTED: Final = Outcome.ACCEPTED
 REJECTED: Final = Outcome.REJECTED
 RELEASED: Final = Outcome.RELEASED
-SLICE: Final[i64] = 1024  # records passed over in one go before others get their turn
+SLICE: Final[i64] = 256  # deliveries, before other queues get their turn
+PASSED_MAX: Final[i64] = 1024  # records passed over in one go before others get their turn
 
 
 @final
@@ -333,21 +334,24 @@ class Group:
 
     def _hand_out_all(self) -> None:
         turns = self.turns
+        agenda = self.queue.agenda
         is_single = self.queue.definition.single_active
+        share: i64 = agenda.left if agenda.left < SLICE else SLICE
         handed_out: i64 = 0
         while True:
             consumer = turns.find(is_single)
             if consumer is None:
-                return
-            if handed_out >= SLICE:
+                break
+            if handed_out >= share:
                 self.queue.come_back()
-                return
-            handed_out += 1
+                break
             pending = self._take_next()
             if pending is None:
-                return
+                break
+            handed_out += 1
             turns.pass_on()
             self._hand_out(pending, consumer)
+        agenda.left -= handed_out
 
     def _hand_out(self, pending: Pending, consumer: Consumer) -> None:
         pending.attempts += 1
@@ -402,7 +406,8 @@ class Group:
                 if pending is not None:
                     return pending
             passed += 1
-            if passed >= SLICE:
+            if passed >= PASSED_MAX:
+                queue.agenda.left -= passed
                 queue.come_back()
                 return None
         return None
@@ -482,7 +487,7 @@ class Group:
             self.queue.counters.timed_out += 1
             self._give_back(late, 0)
             late = self.holds.find_late(now_ns)
-        if self.committed > self.written + SLICE:
+        if self.committed > self.written + PASSED_MAX:
             self.queue.note_committed(self)
         self.dispatch()
         if self.queue.has_expiry:

@@ -107,6 +107,7 @@ def bound_now(queue: Queue) -> None:
     most: i64 = LETTERS_SLICE if _buries(queue) else SLICE
     while not has_room(queue, 0, 0):
         if dropped == most:
+            queue.agenda.left -= SLICE
             queue.is_to_bound = True
             queue.come_back()
             return

@@ -16,6 +16,7 @@ from millstream.protocols.endpoint import Endpoint, Link
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.endpoint import MqttEndpoint
 from millstream.runtime.deadlines import Deadlines
+from millstream.runtime.intake import Intake
 from millstream.runtime.loop_clock import LoopClock
 from millstream.security.authentication import Credentials
 from millstream.security.rate import BucketTable, address_key
@@ -67,11 +68,18 @@ class MqttReception(Reception):
 @final
 class Gate:
     def __init__(
-        self, context: MqttContext, deadlines: Deadlines, asker: Asker, limits: Limits, clock: LoopClock
+        self,
+        context: MqttContext,
+        deadlines: Deadlines,
+        asker: Asker,
+        limits: Limits,
+        clock: LoopClock,
+        intake: Intake | None = None,
     ) -> None:
         self.observer = context.observer
         self.mqtt = MqttReception(context)
         self.clock = clock
+        self.intake = intake or Intake()
         self.deadlines = deadlines
         self.asker = asker
         self.limits = limits

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64, mypyc_attr
 
 from millstream.protocols.endpoint import Endpoint, Link
+from millstream.runtime.intake import PIECE_FIRST, SHARE_NS, SMALL_BYTES, next_piece
 from millstream.security.authentication import Credentials
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ WAITS_FOR_ANSWER: Final[i64] = 2
 WAITS_FOR_RATE: Final[i64] = 4
 WAITS_FOR_STORE: Final[i64] = 8
 WAITS_FOR_TURN: Final[i64] = 16
+WAITS_FOR_SHARE: Final[i64] = 32  # what it sent waits for its share of a turn
 WAITS_FOR_MEMORY: Final[i64] = 64
 LIGHT_NS: Final[i64] = 100_000_000
 LIGHT_BYTES: Final[i64] = (
@@ -41,6 +43,10 @@ class TransportLink(Link):
         self.transport: asyncio.Transport | None = None
         self.endpoint: Endpoint | None = None
         self._waits: i64 = 0
+        self._unread: list[bytes] | None = None  # what waits for its share of a turn
+        self._unread_at: i64 = 0  # where what was not handed on begins in the first of them
+        self._piece: i64 = PIECE_FIRST
+        self._is_lost = False
         self._is_stranger = False
         self._is_counted = False
         self._abort_ns: i64 = 0
@@ -111,6 +117,13 @@ class TransportLink(Link):
         self.release()
         if self._waits & WAITS_FOR_ANSWER:
             self.gate.asker.forget(self)
+        if self._unread is not None and self._waits == WAITS_FOR_SHARE:
+            self._is_lost = True  # behind what it had sent
+        else:
+            self._forget_unread()
+            self._end()
+
+    def _end(self) -> None:
         endpoint = self.endpoint
         if endpoint is not None:
             self.endpoint = None
@@ -136,9 +149,101 @@ class TransportLink(Link):
             self._is_lagging = is_lagging
             self.gate.memory.on_lagging(1 if is_lagging else -1)
 
-    # ----------------------------------------------------------------- memory
+    # ----------------------------------------------------------------- intake
 
     def receive(self, endpoint: Endpoint, data: bytes, now_ns: i64) -> None:
+        """Hand it to the endpoint, now or when it has a share of a turn."""
+        intake = self.gate.intake
+        if self._unread is None:
+            if intake.takes_at_once(len(data), now_ns):
+                self._take(endpoint, data, now_ns)
+                return
+            self._unread = [data]
+            self._unread_at = 0
+            intake.unread += len(data)
+            is_begun = intake.begins_at_once(now_ns)
+            is_due = not is_begun or self.serve(SHARE_NS)
+            if self._unread is None:
+                return
+            self._wait(WAITS_FOR_SHARE)
+            if is_due:
+                intake.wait(self, SMALL_BYTES + 1 if is_begun else len(data))
+        elif data:
+            self._unread.append(data)
+            intake.unread += len(data)
+        while intake.is_full() and self.serve(SHARE_NS):
+            pass  # it is not kept, whatever the turn takes
+
+    def serve(self, share_ns: i64) -> bool:
+        """Hand on what waits, for about so long. True: there is more, and nothing but the time keeps it."""
+        intake = self.gate.intake
+        began_ns: i64 = intake.read_ns()
+        before_ns: i64 = began_ns
+        while self._waits & ~WAITS_FOR_SHARE == 0:
+            piece = self._next_piece()
+            endpoint = self.endpoint
+            if not piece or endpoint is None:
+                self._on_served()
+                return False
+            try:
+                self._take(endpoint, piece, self.gate.clock.read_ns())
+            except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
+                self._forget_unread()
+                self.on_fault(fault)
+            after_ns: i64 = intake.read_ns()
+            self._piece = next_piece(len(piece), after_ns - before_ns)
+            if after_ns - began_ns >= share_ns and self._unread is not None:
+                return self._waits & ~WAITS_FOR_SHARE == 0
+            before_ns = after_ns
+        return False
+
+    def _next_piece(self) -> bytes:
+        unread = self._unread
+        if unread is None:
+            return b""
+        data = unread[0]
+        at: i64 = self._unread_at
+        end: i64 = at + self._piece
+        if end >= len(data):
+            if at:
+                data = data[at:]
+            self._unread_at = 0
+            if len(unread) == 1:
+                self._unread = None
+            else:
+                del unread[0]
+        else:
+            data = data[at:end]
+            self._unread_at = end
+        self.gate.intake.unread -= len(data)
+        return data
+
+    def _on_served(self) -> None:
+        if self._is_lost:
+            self._is_lost = False
+            self._forget_unread()
+            self._end()
+        elif self._waits & WAITS_FOR_SHARE and not self.gate.intake.rest(self):
+            self._go_on(WAITS_FOR_SHARE)
+
+    def read_on(self) -> None:
+        """Others have been served meanwhile."""
+        self._go_on(WAITS_FOR_SHARE)
+
+    def _forget_unread(self) -> None:
+        unread = self._unread
+        self._unread = None
+        self.gate.intake.forget(self)
+        if unread is not None:
+            size: i64 = -self._unread_at
+            for data in unread:
+                size += len(data)
+            self.gate.intake.unread -= size
+            self._unread_at = 0
+
+    # ----------------------------------------------------------------- memory
+
+    def _take(self, endpoint: Endpoint, data: bytes, now_ns: i64) -> None:
         """Hand it to the endpoint, and see what that does to the memory of the process."""
         memory = self.gate.memory
         before: i64 = memory.intake
@@ -327,6 +432,9 @@ class TransportLink(Link):
         if self._waits & cause == 0:
             return
         self._waits &= ~cause
+        if self._waits == WAITS_FOR_SHARE and self._unread is not None:
+            self.gate.intake.wait(self, SMALL_BYTES + 1)
+            return
         transport = self.transport
         if self._waits == 0 and transport is not None and not transport.is_closing():
             transport.resume_reading()

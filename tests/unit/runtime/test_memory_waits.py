@@ -44,6 +44,7 @@ def test_a_heavy_publisher_is_not_read_until_there_is_memory_again() -> None:
     assert not client.transport.is_reading_now
     world.use_memory(50)
     world.gate.resume_publishers(1)
+    world.settle_down()
     assert client.transport.is_reading_now
 
 
@@ -93,7 +94,9 @@ def test_publishers_go_on_a_few_at_a_time_in_the_order_they_came() -> None:
     world.use_memory(75)
     for client in clients:
         client.send(publish(b"t", bytes(100_000)))
+    world.use_memory(50)
     world.gate.resume_publishers(2)
+    world.settle_down()
     assert [client.transport.is_reading_now for client in clients] == [True, True, False, False, False]
 
 

@@ -1,0 +1,130 @@
+"""Who is served when in a turn of the loop: small reads at once, large ones in slices, by turns.
+
+A client that sends at full speed brings a read of hundreds of kilobytes in every turn, and twenty of them would keep a newcomer's
+next step waiting behind all of it. So a large read is handed to its endpoint in pieces for as long as its share lasts; the rest
+waits, and the connection is not read meanwhile. A piece is as large as the connection's own input has shown to take its share.
+
+Invariants
+- What a connection sent is handed on in the order it came, and none of it while the connection has to wait for something else.
+- None gets a second share before every other that waits has had one; small reads go ahead of all of them.
+- A turn takes at most READS_NS for large reads as they come and WAITING_NS for those that wait, and one share beyond each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+if TYPE_CHECKING:
+    from millstream.runtime.transport import TransportLink
+
+SMALL_BYTES: Final[i64] = 4096  # a read up to this goes ahead of larger ones
+LOOK_BYTES: Final[i64] = 8192  # of small reads; then it is looked how long the turn has taken
+READS_NS: Final[i64] = 5_000_000
+SMALL_READS_NS: Final[i64] = 20_000_000  # then small reads wait for the next turn too
+WAITING_NS: Final[i64] = 6_000_000
+SHARE_NS: Final[i64] = 2_000_000  # of one connection, before others have theirs
+PIECE_MIN: Final[i64] = 1024
+PIECE_FIRST: Final[i64] = 16 * 1024
+PIECE_MAX: Final[i64] = 256 * 1024
+UNREAD_LOW: Final[i64] = (
+    16 * 1024 * 1024
+)  # of all: with more, who has been served is not read before others are
+UNREAD_MAX: Final[i64] = (
+    64 * 1024 * 1024
+)  # of all, or an eighth of the memory: more is not kept, but handed on at once
+
+
+@final
+class Intake:
+    def __init__(self, memory_limit: i64 = 0, read_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._read_ns = read_ns
+        self._unread_max: i64 = max(UNREAD_MAX, memory_limit // 8)
+        self._small: dict[TransportLink, None] = {}  # with a small read that waits
+        self._large: dict[TransportLink, None] = {}
+        self._resting: dict[TransportLink, None] = {}  # served, and not read until there is less to do
+        self._looked_bytes: i64 = 0  # small reads since the last look at the time
+        self._is_late = False  # small reads have taken their part of this turn
+        self._is_spent = False  # large ones have
+        self.unread: i64 = 0  # bytes that wait, of all connections
+        self.waited: i64 = 0  # times that a read had to wait for its turn
+
+    def read_ns(self) -> i64:
+        return self._read_ns()
+
+    def takes_at_once(self, size: i64, turn_ns: i64) -> bool:
+        """Whether a read of a connection that has nothing waiting is handed on as it is. `turn_ns`: when the turn began."""
+        if size > SMALL_BYTES:
+            return False
+        self._looked_bytes += size
+        if self._looked_bytes >= LOOK_BYTES:
+            self._looked_bytes = 0
+            self._is_late = self._read_ns() - turn_ns >= SMALL_READS_NS
+        return not self._is_late
+
+    def begins_at_once(self, turn_ns: i64) -> bool:
+        """Whether a large read gets its share now: nobody waits, and the turn is young. Or there is no room to keep it."""
+        if self.unread >= self._unread_max:
+            return True
+        if self._large or self._is_spent:
+            return False
+        self._is_spent = self._read_ns() - turn_ns >= READS_NS
+        return not self._is_spent
+
+    def is_full(self) -> bool:
+        return self.unread >= self._unread_max
+
+    def wait(self, link: TransportLink, size: i64) -> None:
+        """It has something that waits for its turn, and so much of it."""
+        self.waited += 1
+        if size <= SMALL_BYTES:
+            self._small[link] = None
+        else:
+            self._large[link] = None
+
+    def rest(self, link: TransportLink) -> bool:
+        """It has been served. True: it is not to be read until it is told."""
+        if self.unread < UNREAD_LOW:
+            return False
+        self._resting[link] = None
+        return True
+
+    def forget(self, link: TransportLink) -> None:
+        self._small.pop(link, None)
+        self._large.pop(link, None)
+        self._resting.pop(link, None)
+
+    def work_off(self) -> bool:
+        """At the end of a turn: everybody who waits gets a share, as far as the time goes. True while there is more."""
+        self._looked_bytes = 0
+        self._is_late = False
+        self._is_spent = False
+        if self._small or self._large:
+            began_ns: i64 = self._read_ns()
+            self._serve(self._small, began_ns, SMALL_READS_NS)
+            self._serve(self._large, self._read_ns(), WAITING_NS)
+        while self._resting and self.unread < UNREAD_LOW:
+            link = next(iter(self._resting))
+            del self._resting[link]
+            link.read_on()
+        return len(self._small) > 0 or len(self._large) > 0
+
+    def _serve(self, links: dict[TransportLink, None], began_ns: i64, time_ns: i64) -> None:
+        while links:
+            link = next(iter(links))
+            del links[link]
+            if link.serve(SHARE_NS):
+                links[link] = None
+            if self._read_ns() - began_ns >= time_ns:
+                return
+
+
+def next_piece(size: i64, took_ns: i64) -> i64:
+    """How much of the same kind takes about a share, given what this much took."""
+    piece: i64 = size * SHARE_NS // took_ns if took_ns > 0 else PIECE_MAX
+    if piece > 4 * size:
+        piece = 4 * size
+    return max(PIECE_MIN, min(PIECE_MAX, piece))

@@ -1,0 +1,300 @@
+"""Whose turn it is to be served: large reads in slices and by turns, small ones ahead of them."""
+
+from __future__ import annotations
+
+from fake_transport import FakeTransport, GateWorld
+
+from millstream.broker.line import Ending
+from millstream.protocols.endpoint import Endpoint, Link
+from millstream.runtime.gate import Gate, Reception
+from millstream.runtime.intake import PIECE_MAX, PIECE_MIN, SHARE_NS, UNREAD_LOW, Intake, next_piece
+from millstream.runtime.tcp import TcpConnection
+from millstream.security.authentication import Decision
+
+LARGE = 200_000
+
+
+class SlowEndpoint(Endpoint):
+    """Takes `byte_ns` for each byte it is given, by the clock of the test."""
+
+    def __init__(self, world: IntakeWorld, link: Link) -> None:
+        super().__init__()
+        self.world = world
+        self.link = link
+        self.byte_ns = 100
+        self.got = b""
+        self.pauses = False  # it stops reading after each piece
+        self.fails = False
+        self.is_lost = False
+
+    def receive_data(self, data: bytes, now_ns: int) -> None:
+        if self.fails:
+            raise RuntimeError("ours")
+        self.world.time_ns += self.byte_ns * len(data)
+        self.world.order.append((self, len(data)))
+        self.got += data
+        if self.pauses:
+            self.link.pause_reading()
+
+    def next_deadline(self) -> int:
+        return 0
+
+    def on_deadline(self, now_ns: int) -> None: ...
+
+    def on_decision(self, decision: Decision, now_ns: int) -> None: ...
+
+    def on_lagging(self) -> None: ...
+
+    def on_caught_up(self) -> None: ...
+
+    def on_lost(self, now_ns: int) -> None:
+        self.is_lost = True
+
+    def unsent_bytes(self) -> int:
+        return 0
+
+    def end(self, ending: Ending) -> None: ...
+
+    def resume(self) -> None:
+        self.link.resume_reading()
+
+    def on_durable(self) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def on_flush_failed(self, error: Exception) -> None:
+        raise error
+
+
+class SlowReception(Reception):
+    def __init__(self, world: IntakeWorld) -> None:
+        self._world = world
+
+    def make_endpoint(self, link: Link, now_ns: int) -> Endpoint:
+        return SlowEndpoint(self._world, link)
+
+
+class Client:
+    def __init__(self, world: IntakeWorld) -> None:
+        self.world = world
+        self.transport = FakeTransport()
+        self.link = TcpConnection(world.gate, SlowReception(world))
+        self.link.connection_made(self.transport)
+        assert isinstance(self.link.endpoint, SlowEndpoint)
+        self.endpoint = self.link.endpoint
+
+    def send(self, data: bytes) -> None:
+        assert self.transport.is_reading_now
+        self.link.data_received(data)
+
+
+class IntakeWorld(GateWorld):
+    def __init__(self) -> None:
+        super().__init__()
+        self.time_ns = 1
+        self.order: list[tuple[SlowEndpoint, int]] = []
+        self.intake = Intake(0, self.read_ns)
+        self.gate = Gate(self.context, self.deadlines, self.asker, self.limits, self.clock, self.intake)
+        self.begin_turn()
+
+    def read_ns(self) -> int:
+        return self.time_ns
+
+    def begin_turn(self) -> None:
+        """The first read of a turn reads the clock; here it is the test's."""
+        self.clock._now_ns = self.time_ns
+
+    def end_turn(self) -> bool:
+        is_more = self.intake.work_off()
+        self.begin_turn()
+        return is_more
+
+    def served(self) -> list[SlowEndpoint]:
+        """Who was served, in order, each run of pieces once."""
+        found: list[SlowEndpoint] = []
+        for endpoint, _ in self.order:
+            if not found or found[-1] is not endpoint:
+                found.append(endpoint)
+        return found
+
+
+def test_a_large_read_is_handed_on_in_pieces_for_its_share_and_the_rest_waits() -> None:
+    world = IntakeWorld()
+    client = Client(world)
+    data = bytes(range(256)) * 800
+    client.send(data)
+    assert len(client.endpoint.got) < len(data) // 2
+    assert world.time_ns < 2 * SHARE_NS
+    assert not client.transport.is_reading_now
+    while world.end_turn():
+        pass
+    assert client.endpoint.got == data
+    assert client.transport.is_reading_now
+    assert world.intake.unread == 0
+
+
+def test_no_turn_takes_longer_than_the_shares_that_fit_in_it() -> None:
+    world = IntakeWorld()
+    clients = [Client(world) for _ in range(20)]
+    began_ns = world.time_ns
+    for client in clients:
+        client.send(bytes(LARGE))
+    assert world.time_ns - began_ns <= 8_000_000
+    is_more = True
+    while is_more:
+        began_ns = world.time_ns
+        is_more = world.end_turn()
+        assert world.time_ns - began_ns <= 10_000_000
+    assert all(len(client.endpoint.got) == LARGE for client in clients)
+
+
+def test_large_reads_are_served_by_turns() -> None:
+    world = IntakeWorld()
+    clients = [Client(world) for _ in range(4)]
+    for client in clients:
+        client.send(bytes(LARGE))
+    while world.end_turn():
+        pass
+    endpoints = [client.endpoint for client in clients]
+    assert [endpoints.index(endpoint) for endpoint in world.served()][:8] == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_a_connection_that_sends_much_does_not_get_ahead_of_one_that_waits() -> None:
+    world = IntakeWorld()
+    first, second = Client(world), Client(world)
+    first.send(bytes(LARGE))
+    second.send(bytes(LARGE))
+    before = len(second.endpoint.got)
+    world.end_turn()
+    assert len(second.endpoint.got) > before
+    assert not first.transport.is_reading_now
+
+
+def test_a_small_read_goes_ahead_of_large_ones_that_wait() -> None:
+    world = IntakeWorld()
+    clients = [Client(world) for _ in range(20)]
+    for client in clients:
+        client.send(bytes(LARGE))
+    newcomer = Client(world)
+    newcomer.send(b"hello")
+    assert newcomer.endpoint.got == b"hello"
+
+
+def test_very_many_small_reads_wait_for_the_next_turn_and_go_first_in_it() -> None:
+    world = IntakeWorld()
+    flood = Client(world)
+    flood.send(bytes(LARGE))
+    small = [Client(world) for _ in range(30)]
+    for client in small:
+        client.endpoint.byte_ns = 1000
+        client.send(bytes(4000))
+    waiting = [client for client in small if not client.endpoint.got]
+    assert 0 < len(waiting) < 30
+    assert not waiting[0].transport.is_reading_now
+    world.order.clear()
+    world.end_turn()
+    assert world.served()[0] is waiting[0].endpoint
+    while world.end_turn():
+        pass
+    assert all(len(client.endpoint.got) == 4000 for client in small)
+
+
+def test_nothing_is_handed_on_while_the_endpoint_waits_for_something_else() -> None:
+    world = IntakeWorld()
+    client = Client(world)
+    client.endpoint.pauses = True
+    client.send(bytes(LARGE))
+    taken = len(client.endpoint.got)
+    assert taken < LARGE
+    while world.end_turn():
+        pass
+    assert len(client.endpoint.got) == taken
+    client.endpoint.pauses = False
+    client.endpoint.resume()
+    assert not client.transport.is_reading_now
+    while world.end_turn():
+        pass
+    assert len(client.endpoint.got) == LARGE
+    assert client.transport.is_reading_now
+
+
+def test_what_comes_although_reading_is_paused_keeps_its_place() -> None:
+    world = IntakeWorld()
+    client = Client(world)
+    client.send(b"a" * LARGE)
+    client.link.data_received(b"b")
+    while world.end_turn():
+        pass
+    assert client.endpoint.got == b"a" * LARGE + b"b"
+
+
+def test_a_lost_connection_ends_behind_what_it_had_sent() -> None:
+    world = IntakeWorld()
+    client = Client(world)
+    client.send(bytes(LARGE))
+    client.link.connection_lost(None)
+    assert not client.endpoint.is_lost
+    while world.end_turn():
+        pass
+    assert len(client.endpoint.got) == LARGE
+    assert client.endpoint.is_lost
+    assert world.intake.unread == 0
+
+
+def test_what_a_lost_connection_could_not_be_served_for_another_reason_is_forgotten() -> None:
+    world = IntakeWorld()
+    client = Client(world)
+    client.endpoint.pauses = True
+    client.send(bytes(LARGE))
+    client.link.connection_lost(None)
+    assert client.endpoint.is_lost
+    assert world.intake.unread == 0
+    assert not world.end_turn()
+
+
+def test_a_fault_ends_its_connection_and_the_others_are_served() -> None:
+    world = IntakeWorld()
+    bad, good = Client(world), Client(world)
+    bad.send(bytes(LARGE))
+    good.send(bytes(LARGE))
+    bad.endpoint.fails = True
+    while world.end_turn():
+        pass
+    assert bad.transport.is_aborted
+    assert len(good.endpoint.got) == LARGE
+    assert world.intake.unread == 0
+
+
+def test_with_very_much_unread_who_was_served_is_not_read_before_others_are() -> None:
+    world = IntakeWorld()
+    clients = [Client(world) for _ in range(100)]
+    for client in clients:
+        client.endpoint.byte_ns = 1
+        client.send(bytes(LARGE))
+    done = [client for client in clients if len(client.endpoint.got) == LARGE]
+    world.intake.unread += UNREAD_LOW  # as if there were that much more
+    world.end_turn()
+    served = [c for c in clients if len(c.endpoint.got) == LARGE and c not in done]
+    assert served
+    assert not any(client.transport.is_reading_now for client in served)
+    world.intake.unread -= UNREAD_LOW
+    while world.end_turn():
+        pass
+    assert all(client.transport.is_reading_now for client in clients)
+
+
+def test_there_is_a_bound_to_what_is_kept() -> None:
+    world = IntakeWorld()
+    Client(world).send(bytes(LARGE))
+    world.intake.unread += 64 * 1024 * 1024
+    client = Client(world)
+    client.send(bytes(LARGE))
+    assert len(client.endpoint.got) == LARGE
+
+
+def test_a_piece_is_as_large_as_the_connections_input_is_cheap() -> None:
+    assert next_piece(16 * 1024, SHARE_NS) == 16 * 1024
+    assert next_piece(16 * 1024, 2 * SHARE_NS) == 8 * 1024
+    assert next_piece(16 * 1024, 1) == 64 * 1024
+    assert next_piece(PIECE_MAX, 0) == PIECE_MAX
+    assert next_piece(1024, 1000 * SHARE_NS) == PIECE_MIN
