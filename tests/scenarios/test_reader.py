@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import ssl
@@ -259,6 +260,17 @@ def test_a_group_that_was_committed_shows_in_the_commands(
 # -------------------------------------------------------------------- processes
 
 
+def wait_condition(broker: BrokerProcess, event: str) -> dict[str, str]:
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        for line in broker.log().splitlines():
+            if f'"{event}"' in line and '"reader_down"' in line:
+                found: dict[str, str] = json.loads(line)
+                return found
+        time.sleep(0.05)  # another process: there is no event to wait for
+    pytest.fail(f"no {event} of reader_down\n{broker.log()}")
+
+
 def test_a_reader_that_is_killed_comes_back_at_the_same_address(start_broker: StartBroker) -> None:
     broker = start_broker(*SETTINGS, "queues.kept.kind=stream")
     port = broker.ports["reader"]
@@ -268,7 +280,9 @@ def test_a_reader_that_is_killed_comes_back_at_the_same_address(start_broker: St
     wait_ended(pid)
     assert ReaderClient(port).show("kept")["end"] == 0
     assert reader_pids(broker) != [pid]
-    assert "reader_ended" in broker.log()
+    began = wait_condition(broker, "condition_began")
+    assert began["cause"] == "it was ended by signal 9"
+    assert wait_condition(broker, "condition_ended")["counted"] == "1 ends"
     assert broker.stop() == 0
 
 

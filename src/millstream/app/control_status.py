@@ -27,6 +27,7 @@ class StatusOperations:
         return {
             "status": broker.health.status(),
             "conditions": [describe(active, now_ns) for active in broker.health.active()],
+            "counted": {name: count for name, count in broker.health.totals().items() if count},
             "version": VERSION,
             "build": build_name(),
             "pid": os.getpid(),

@@ -18,6 +18,8 @@ from typing import Final
 
 import structlog
 
+from millstream.broker.conditions import READER_DOWN
+from millstream.broker.health import Health
 from millstream.config.listeners import is_loopback
 from millstream.config.schema import Config
 from millstream.reader.settings import ReaderSettings
@@ -27,12 +29,14 @@ BACKLOG: Final = 256
 PAUSE_S: Final = 0.1  # before the first new start; twice as long after each that did not last
 PAUSE_S_MAX: Final = 10.0
 LASTED_S: Final = 30.0
+STEADY_S: Final = 2.0  # one that runs so long has read its settings and serves
 STOP_S: Final = 5.0
 
 
 class ReaderProcess:
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, health: Health) -> None:
         self._config = config
+        self._health = health
         self._socket: socket.socket | None = None
         self._flight: socket.socket | None = None  # holds the port, and does not listen
         self._process: asyncio.subprocess.Process | None = None
@@ -82,11 +86,13 @@ class ReaderProcess:
         while True:
             began = time.monotonic()
             try:
-                reason = f"it ended with {await self._run(listening)}"
+                reason = f"it {describe_end(await self._run(listening))}"
             except OSError as error:
-                reason = error.strerror or str(error)
+                reason = f"its process cannot be started: {error.strerror or error}"
             pause_s = PAUSE_S if time.monotonic() - began >= LASTED_S else pause_s
             self._log.error("reader_ended", reason=reason, again_in_s=pause_s)
+            self._health.begin(READER_DOWN, reason)
+            self._health.count(READER_DOWN, 1)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
@@ -105,7 +111,14 @@ class ReaderProcess:
         process.stdin.write(self._settings(listening.fileno()).encode())
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             await process.stdin.drain()
-        return await process.wait()
+        waiting = asyncio.get_running_loop().create_task(process.wait())
+        try:
+            done, _ = await asyncio.wait((waiting,), timeout=STEADY_S)
+            if not done:
+                self._health.end(READER_DOWN)
+            return await waiting
+        finally:
+            waiting.cancel()
 
     def _settings(self, descriptor: int) -> ReaderSettings:
         reader = self._config.reader
@@ -125,6 +138,10 @@ class ReaderProcess:
             log_level=self._config.log.level,
             log_format=self._config.log.format,
         )
+
+
+def describe_end(code: int) -> str:
+    return f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
 
 
 def address_of(held: socket.socket) -> tuple[str, int]:

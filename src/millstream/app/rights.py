@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from millstream.broker.broker import Broker
+from millstream.broker.conditions import RULES_STALE, USERS_STALE
 from millstream.broker.line import Ending
 from millstream.config.contents import make_token_verifier, read_acl, read_users
 from millstream.config.faults import ConfigFault
@@ -78,8 +79,10 @@ class Rights:
                 self.authenticator.replace_users(read_users(users.path))
                 recheck = True
                 self._log.info("users_reloaded", file=str(users.path))
+                broker.health.end(USERS_STALE)
             except ConfigFault as fault:
                 self._log.error("users_not_reloaded", file=str(users.path), reason=str(fault))
+                broker.health.begin(USERS_STALE, str(fault))
         if acl is not None and acl.has_changed():
             try:
                 self.authorizer.replace(read_acl(acl.path))
@@ -88,8 +91,10 @@ class Rights:
                 if amqp is not None:
                     amqp.on_rights_changed()
                 self._log.info("rules_reloaded", file=str(acl.path))
+                broker.health.end(RULES_STALE)
             except ConfigFault as fault:
                 self._log.error("rules_not_reloaded", file=str(acl.path), reason=str(fault))
+                broker.health.begin(RULES_STALE, str(fault))
         if recheck:
             self._end_invalid(broker)
             if amqp is not None:

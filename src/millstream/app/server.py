@@ -43,6 +43,7 @@ from millstream.protocols.mqtt.context import MqttContext
 from millstream.queues.definition import make_definition
 from millstream.runtime.amqp_reception import AmqpReception
 from millstream.runtime.deadlines import Deadlines
+from millstream.runtime.descriptors import Descriptors, check_limit
 from millstream.runtime.entropy import SystemEntropy
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.gate import Gate, Reception
@@ -130,6 +131,7 @@ class Millstream:
         self._ticker: asyncio.Task[None] | None = None
         self._verifier: Verifier | None = None
         self._gate: Gate | None = None
+        self._descriptors: Descriptors | None = None
         self._amqp: AmqpContext | None = None
         self._deadlines = Deadlines()
         self._system_topics: SystemTopics | None = None
@@ -174,9 +176,14 @@ class Millstream:
         wakeup.start(pool, self._turn.end)
         auth = self.config.auth
         self._verifier = Verifier(
-            self._rights.authenticator, loop, auth.max_waiting_logins, auth.max_waiting_logins_per_address
+            self._rights.authenticator,
+            loop,
+            auth.max_waiting_logins,
+            auth.max_waiting_logins_per_address,
+            self.health,
         )
         self._gate = self._make_gate(pool, self._verifier)
+        self._descriptors = Descriptors(self.health, self._gate)
         self._memory.start(broker, self._gate, None if self._durable is None else self._durable.seal)
         now_ns = time.monotonic_ns()
         broker.clock.wall_s = int(time.time())
@@ -247,7 +254,7 @@ class Millstream:
         self._turn.listen(self._control.on_durable)
         await self._control.start()
         if self.config.reader.enabled:
-            self._reader = ReaderProcess(self.config)
+            self._reader = ReaderProcess(self.config, self.health)
             self.addresses |= self._reader.start()
 
     def apply(self, config: Config) -> None:
@@ -342,7 +349,9 @@ class Millstream:
             self.stop_fault = await self._durable.close()
             self._durable = None
 
-    def _watch_storage(self) -> None:
+    def _watch_system(self) -> None:
+        if self._descriptors is not None:
+            self._descriptors.on_tick()
         if self._storage_health is not None:
             self._storage_health.on_tick()
         if self._durable is not None:
@@ -357,7 +366,7 @@ class Millstream:
             now_ns = time.monotonic_ns()
             try:
                 self.broker.on_tick(now_ns, int(time.time()))
-                self._watch_storage()
+                self._watch_system()
                 self._memory.on_tick(now_ns)
                 self._deadlines.on_tick(now_ns)
                 if self._system_topics is not None:
@@ -378,6 +387,7 @@ def serve(
 ) -> int:
     """Run until SIGINT or SIGTERM. Gives the exit code. `on_started` is called in the loop."""
     keep_freed_memory()
+    check_limit()
     try:
         import uvloop
 
@@ -418,8 +428,11 @@ async def _serve(
     await stop.wait()
     log.info("stopping")
     await millstream.stop()
+    health = millstream.health
+    wrong = {each.condition.name: each.cause for each in health.active()}
+    told = {"status": health.status(), **({"conditions": wrong} if wrong else {})}
     if millstream.stop_fault:
-        log.error("stopped", status=millstream.health.status(), reason=millstream.stop_fault)
+        log.error("stopped", reason=millstream.stop_fault, **told)
         raise StopFault(millstream.stop_fault)
-    log.info("stopped", status=millstream.health.status())
+    log.info("stopped", **told)
     return 0

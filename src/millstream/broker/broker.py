@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from millstream.broker.account import Account
 from millstream.broker.account_options import AccountOptions
+from millstream.broker.conditions import LIMIT_REACHED
 from millstream.broker.doubt import Doubt, Doubts
 from millstream.broker.health import Health
 from millstream.broker.held import Held
@@ -72,7 +73,9 @@ class Broker:
         self.agenda = Agenda(store, source or NoSegments(), self.clock, wakeup)
         self.tasks = TaskQueue(wakeup)
         self.memory = memory or MemoryBudget(limits)
-        self.publishing = Publishing(limits.async_fan_out, limits.fan_out_pending_max, self.memory)
+        self.publishing = Publishing(
+            limits.async_fan_out, limits.fan_out_pending_max, self.memory, self.health
+        )
         self.accounts: dict[str, Account] = {}
         self.session_count: i64 = 0
         self._schedule = Schedule()
@@ -122,7 +125,9 @@ class Broker:
         if account.connections_max and account.connected >= account.connections_max:
             if session is None or session.line is None:
                 account.counters.connections_refused += 1
-                raise Refused(Reason.QUOTA_EXCEEDED, "the account has no connection left")
+                text = f"the account has no connection left (accounts.{account.name}.max_connections = {account.connections_max})"
+                self.health.report(LIMIT_REACHED, f"{client_id}: {text}")
+                raise Refused(Reason.QUOTA_EXCEEDED, text)
         if session is not None and session.line is not None:
             older = session.line
             older.end(Ending.TAKEN_OVER)  # calls back into `close_line`, which may end the session
@@ -133,7 +138,9 @@ class Broker:
         if session is None:
             if self.session_count >= self.limits.sessions_max:
                 account.counters.connections_refused += 1
-                raise Refused(Reason.QUOTA_EXCEEDED, "the broker holds as many sessions as it may")
+                text = f"the broker holds as many sessions as it may (session.max_sessions = {self.limits.sessions_max})"
+                self.health.report(LIMIT_REACHED, f"{client_id}: {text}")
+                raise Refused(Reason.QUOTA_EXCEEDED, text)
             session = Session(account, client_id, principal, account.window_limit(65_535))
             account.sessions[client_id] = session
             self.session_count += 1

@@ -83,14 +83,14 @@ CHECKPOINT_FAILING: Final = Condition(
 DESCRIPTORS_EXHAUSTED: Final = Condition(
     "descriptors_exhausted",
     DEGRADED,
-    "The process has no file descriptor left. New connections wait; those that exist are served.",
-    "raise LimitNOFILE (ulimit -n) above mqtt.max_connections, or lower that key, and restart",
-    "connections not accepted",
+    "The process or the system has no file descriptor left. New connections are closed at once; those that exist are served. "
+    "What needs a new file of the log is refused.",
+    "raise LimitNOFILE (ulimit -n, or fs.file-max for the system) above mqtt.max_connections, or lower that key, and restart",
 )
 CONNECTIONS_FULL: Final = Condition(
     "connections_full",
     DEGRADED,
-    "As many connections as mqtt.max_connections allows. New ones are closed at once.",
+    "As many connections as mqtt.max_connections or the limit of file descriptors allows. New ones are closed at once.",
     "raise mqtt.max_connections (and LimitNOFILE with it), or find who connects so often",
     "connections refused",
 )
@@ -152,7 +152,22 @@ READER_DOWN: Final = Condition(
     DEGRADED,
     "The reader's process does not run. Streams are not served over HTTP and Flight; the broker starts it again.",
     "the cause says how it ended; its own log lines stand before",
-    "starts failed",
+    "ends",
+)
+LIMIT_REACHED: Final = Condition(
+    "limit_reached",
+    NOTICE,
+    "A client asks for more than a limit of the configuration allows (sessions, subscriptions, queues, bindings, retained "
+    "messages). What it asks for is refused; everything else is served.",
+    "the cause names the limit and the first client; raise the limit if that client may have more",
+    "operations refused",
+)
+LISTENER_FAILING: Final = Condition(
+    "listener_failing",
+    DEGRADED,
+    "A listener cannot accept connections for another reason than descriptors. The broker tries again twice a second.",
+    "remove the cause that is named; service returns by itself",
+    "attempts failed",
 )
 MEMORY_HIGH: Final = Condition(
     "memory_high",
@@ -188,6 +203,8 @@ CONDITIONS: Final = (
     CONFIG_STALE,
     CONTROL_DOWN,
     READER_DOWN,
+    LIMIT_REACHED,
+    LISTENER_FAILING,
     MEMORY_HIGH,
     MEMORY_CRITICAL,
 )

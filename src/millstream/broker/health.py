@@ -7,7 +7,7 @@ happens in between is counted. The status of the broker is the worst severity am
 Two kinds of reports
 - A state: `begin` when it is entered, `end` when it is left. Both may be repeated.
 - An event that repeats (a refused connection, a login that found no place): `report` each time. The condition ends by
-  itself when nothing was reported for `QUIET_NS`.
+  itself when nothing was reported for `QUIET_NS`. Its cause is that of the first: a flood has as many as it has senders.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from millstream.broker.conditions import DEGRADED, FAILED, Condition
+from millstream.broker.conditions import CONDITIONS, DEGRADED, FAILED, Condition
 from millstream.model.clock import Clock
 from millstream.model.message import NANOSECONDS
 
@@ -57,6 +57,7 @@ class Health:
         self._clock = clock
         self._observer = observer
         self._active: dict[str, ActiveCondition] = {}
+        self._totals: dict[str, i64] = {}
         self.generation: i64 = 0  # another number after every change of `active` or of a cause
 
     def begin(self, condition: Condition, cause: str, advice: str = "") -> None:
@@ -75,18 +76,25 @@ class Health:
         """So many more things were refused because of it. Without effect while it does not hold."""
         active = self._active.get(condition.name)
         if active is not None:
-            active.count += count
+            self._count(active, count)
 
     def report(self, condition: Condition, cause: str, count: i64 = 1, advice: str = "") -> None:
         """It has happened again; the condition ends when it does not for a while."""
-        active = self._begin(condition, cause, advice)
-        active.count += count
+        active = self._active.get(condition.name)
+        if active is None:
+            active = self._begin(condition, cause, advice)
+        self._count(active, count)
         active.reported_ns = self._clock.now_ns
 
     def on_tick(self, now_ns: i64) -> None:
         for active in list(self._active.values()):
             if active.reported_ns and now_ns - active.reported_ns >= QUIET_NS:
                 self.end(active.condition)
+
+    def _count(self, active: ActiveCondition, count: i64) -> None:
+        active.count += count
+        name = active.condition.name
+        self._totals[name] = self._totals.get(name, 0) + count
 
     def _begin(self, condition: Condition, cause: str, advice: str) -> ActiveCondition:
         active = self._active.get(condition.name)
@@ -112,6 +120,10 @@ class Health:
     def active(self) -> list[ActiveCondition]:
         """In the order they began."""
         return list(self._active.values())
+
+    def totals(self) -> dict[str, int]:
+        """How much was counted since the start, by the names of the conditions that count."""
+        return {each.name: int(self._totals.get(each.name, 0)) for each in CONDITIONS if each.counts}
 
     def status(self) -> str:
         """`ok`, `degraded` or `failed`."""

@@ -11,6 +11,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.account import Account
+from millstream.broker.conditions import LIMIT_REACHED
+from millstream.broker.health import Health
 from millstream.model.burst import Burst
 from millstream.model.errors import Reason
 from millstream.model.memory_budget import MESSAGE_OVERHEAD, RETAINED_OVERHEAD, MemoryBudget
@@ -24,6 +26,7 @@ QUOTA_EXCEEDED: Final = Reason.QUOTA_EXCEEDED
 UNAVAILABLE: Final = Reason.UNAVAILABLE
 SYSTEM_PREFIX: Final = b"$SYS/"
 QUEUE_PREFIXES: Final = (b"$queue/", b"$dlq/")
+SHOWN_MAX: Final = 200  # bytes of a topic in a sentence
 FAN_OUT_SLICE: Final = 256  # deferred publishes worked off per loop iteration
 
 
@@ -31,8 +34,9 @@ FAN_OUT_SLICE: Final = 256  # deferred publishes worked off per loop iteration
 class Publishing:
     """Fan-out, retained messages, and the queue of deferred fan-outs (`async_fan_out`)."""
 
-    def __init__(self, async_fan_out: bool, pending_max: i64, memory: MemoryBudget) -> None:
+    def __init__(self, async_fan_out: bool, pending_max: i64, memory: MemoryBudget, health: Health) -> None:
         self._memory = memory
+        self._health = health
         self._async_fan_out = async_fan_out
         self._pending_max: i64 = pending_max
         self._pending: deque[tuple[Account, Route, Message, Outlet | None]] = deque()
@@ -182,12 +186,17 @@ class Publishing:
         size = message.size_bytes() + RETAINED_OVERHEAD
         has_room = memory.retained + size <= memory.retained_max or not lasts
         if not has_room and account.retained.find(message.topic) is None:
-            account.counters.retained_refused += 1
-            return False
+            return self._refuse_retained(account, message, "memory.limit leaves no room for")
         if not account.retained.store(message):
-            account.counters.retained_refused += 1
-            return False
+            limits = "broker.max_retained_messages or broker.max_retained_bytes leaves no room for"
+            return self._refuse_retained(account, message, limits)
         memory.retained += size
         if lasts:
             account.store.retained_saved(account.name, message)
         return True
+
+    def _refuse_retained(self, account: Account, message: Message, limit: str) -> bool:
+        account.counters.retained_refused += 1
+        topic = message.topic[:SHOWN_MAX].decode("utf-8", "replace")
+        self._health.report(LIMIT_REACHED, f"{limit} a retained message of {message.publisher}: {topic}")
+        return False

@@ -72,6 +72,8 @@ class SystemTopics:
                 values["messages/dropped/" + name[len("dropped_") :]] = str(value)
         for name, text in broker.memory.values().items():
             values["memory/" + name] = text
+        for name, count in broker.health.totals().items():
+            values["refused/" + name] = str(count)
         for name in ("publishes_denied", "subscribes_denied", "deliveries_denied", "protocol_errors"):
             values["errors/" + name] = str(totals[name])
         return values

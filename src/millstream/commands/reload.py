@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import structlog
 
+from millstream.broker.conditions import CONFIG_STALE
+from millstream.broker.health import Health
 from millstream.config.difference import difference
 from millstream.config.faults import ConfigFault
 from millstream.config.load import Loaded
@@ -27,13 +29,15 @@ class Reload:
         self._logs = logs
         self._log = structlog.get_logger("millstream")
         self._apply: Callable[[Config], None] | None = None
+        self._health: Health | None = None
 
     def install(self) -> None:
         signal.signal(signal.SIGHUP, self._on_signal)
 
-    def connect(self, apply: Callable[[Config], None]) -> None:
+    def connect(self, apply: Callable[[Config], None], health: Health | None = None) -> None:
         """The broker runs with the configuration that was loaded first: from now on it is told of others, in its loop."""
         self._apply = apply
+        self._health = health
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
         apply(self._config)
 
@@ -46,7 +50,13 @@ class Reload:
         except ConfigFault as refused:
             for fault in refused.faults:
                 self._log.error("config_not_reloaded", reason=fault.sentence())
+            if self._health is not None:
+                more = len(refused.faults) - 1
+                end = f" (and {more} more)" if more else ""
+                self._health.begin(CONFIG_STALE, refused.faults[0].sentence() + end)
             return
+        if self._health is not None:
+            self._health.end(CONFIG_STALE)
         changes = difference(self._config, new)
         self._logs.set_level(new.log.level)
         self._config = self._config.model_copy(

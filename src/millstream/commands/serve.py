@@ -99,7 +99,7 @@ def serve(
         is_ready.append(True)
 
     try:
-        code = run_broker(loaded.config, on_ready, lambda millstream: reload.connect(millstream.apply))
+        code = run_broker(loaded.config, on_ready, lambda broker: reload.connect(broker.apply, broker.health))
     except StopFault as fault:
         raise CommandFailed(
             ExitCode.FAILED, STOPPED_TEXT.format(fault), "millstream storage verify"

@@ -59,6 +59,11 @@ def status_lines(found: dict[str, object]) -> list[str]:
         f"{found['unconfirmed']} changes not yet on disk",
         memory_line(found["memory"]),
     ]
+    counted = found["counted"]
+    assert isinstance(counted, dict)
+    if counted:
+        shown = ", ".join(f"{name} {int(count):,}" for name, count in counted.items())
+        lines.append(f"counted since the start: {shown}")
     conditions = found["conditions"]
     assert isinstance(conditions, list)
     for each in conditions:

@@ -8,18 +8,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-PARTS: Final = (".", "lock", "log", "state/data.mdb")
+PARTS: Final = (".", "lock", "log", "state/data.mdb", "queues")
 
 
 class FolderGuard:
-    """Remembers which files and folders the parts were; those that are not there yet are not guarded."""
+    """Remembers which files and folders the parts were; those that are not there yet are guarded once they are."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._identities: dict[str, tuple[int, int]] = {}
+        self._learn()
+
+    def _learn(self) -> None:
         for part in PARTS:
+            if part in self._identities:
+                continue
             try:
-                status = (data_dir / part).stat()
+                status = (self._data_dir / part).stat()
             except OSError:
                 continue
             self._identities[part] = (status.st_dev, status.st_ino)
@@ -36,4 +41,6 @@ class FolderGuard:
                 continue
             if (status.st_dev, status.st_ino) != identity:
                 return f"{path} was replaced while the broker runs"
+        if len(self._identities) < len(PARTS):
+            self._learn()
         return ""

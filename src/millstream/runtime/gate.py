@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from millstream.broker.conditions import CONNECTION_RATE, CONNECTIONS_FULL, HANDSHAKES_FULL
 from millstream.model.limits import Limits
 from millstream.protocols.endpoint import Endpoint, Link
 from millstream.protocols.mqtt.context import MqttContext
@@ -83,6 +84,11 @@ class Gate:
         self.deadlines = deadlines
         self.asker = asker
         self.limits = limits
+        self.health = context.broker.health
+        self.connections_max: i64 = limits.connections_max
+        self.descriptors: i64 = (
+            0  # how many the process may have, when they bound connections before the key does
+        )
         self.connections: i64 = 0
         self.strangers: i64 = 0
         self.refused_rate: i64 = 0
@@ -99,8 +105,10 @@ class Gate:
         """Whether one more stranger from this address may stay; counts it if so."""
         limits = self.limits
         key = address_key(address)
-        if not self.is_open or self.connections >= limits.connections_max:
+        if not self.is_open or self.connections >= self.connections_max:
             self.refused_full += 1
+            if self.is_open:
+                self._tell_full(address)
             return False
         strangers = self._by_address.get(key, 0)
         if (
@@ -108,14 +116,37 @@ class Gate:
             or strangers >= limits.unauthenticated_per_address_max
         ):
             self.refused_full += 1
+            self._tell_strangers(address, strangers)
             return False
         if not self._rates.take(key, 1, int(now_ns)):
             self.refused_rate += 1
+            cause = f"{address} connects more often than ratelimit.connection.rate = {limits.connection_rate:g} a second"
+            self.health.report(CONNECTION_RATE, cause)
             return False
         self._by_address[key] = strangers + 1
         self.strangers += 1
         self.connections += 1
         return True
+
+    def _tell_full(self, address: str) -> None:
+        cause = (
+            f"{self.connections:,} connections (mqtt.max_connections); the first refused came from {address}"
+        )
+        advice = ""
+        if self.descriptors:
+            cause = (
+                f"{self.connections:,} connections, as many as {self.descriptors:,} file descriptors leave room for; "
+                f"the first refused came from {address}"
+            )
+            advice = "raise LimitNOFILE (ulimit -n) above mqtt.max_connections and restart"
+        self.health.report(CONNECTIONS_FULL, cause, 1, advice)
+
+    def _tell_strangers(self, address: str, strangers: i64) -> None:
+        limits = self.limits
+        cause = f"{self.strangers:,} have not logged in (mqtt.max_unauthenticated); the first refused came from {address}"
+        if strangers >= limits.unauthenticated_per_address_max:
+            cause = f"{strangers:,} from {address} have not logged in (mqtt.max_unauthenticated_per_address)"
+        self.health.report(HANDSHAKES_FULL, cause)
 
     def on_known(self, address: str) -> None:
         """A stranger has become a client, or left."""

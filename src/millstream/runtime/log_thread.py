@@ -108,6 +108,8 @@ class LogThread(BatchWriter):
         except DiskFault:
             return False  # the thread tries again, as often as it takes
         if kernel is None:
+            if not self._has_name():
+                return True  # it is fenced
             files.is_unsynced = True  # the thread syncs it within a second
             log.on_written(batch)
             self._log = log
@@ -125,7 +127,7 @@ class LogThread(BatchWriter):
             self._end_now()
         if error:
             log.on_failed(f"the log cannot be synced: {os.strerror(error)}")
-        else:
+        elif self._has_name():
             self._files.on_synced()
             log.on_written(batch, self._lingers(log))
         self._on_progress()
@@ -246,6 +248,20 @@ class LogThread(BatchWriter):
         if self._on_file_ended is not None:
             self._answer(partial(self._on_ended, self._fault, False))
 
+    def _has_name(self) -> bool:
+        """Whether the file of the log can be found by the next start: before anything in it is confirmed."""
+        descriptor = self._files.descriptor()
+        if self._find_loss is None or descriptor < 0 or os.fstat(descriptor).st_nlink:
+            return True
+        self._lose("the file of the log was removed while the broker runs")
+        return False
+
+    def _lose(self, loss: str) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            assert self._log is not None
+            self._answer(partial(self._log.on_failed, loss))
+
     def _look(self) -> bool:
         """Whether the files of the log are still where a start would look for them. If not, the log is fenced."""
         self._looked_s = time.monotonic()
@@ -253,13 +269,8 @@ class LogThread(BatchWriter):
             return True
         loss = self._find_loss()
         if not loss:
-            descriptor = self._files.descriptor()
-            if descriptor < 0 or os.fstat(descriptor).st_nlink:
-                return True
-            loss = "the file of the log was removed while the broker runs"
-        if not self._is_lost:
-            self._is_lost = True
-            self._answer(partial(self._log.on_failed, loss))
+            return self._has_name()
+        self._lose(loss)
         return False
 
     def _sync(self) -> None:
@@ -286,6 +297,8 @@ class LogThread(BatchWriter):
                     time.sleep(self._pace.retry_s)
                     continue
                 self._answer(partial(log.on_failed, fault.text))
+                return
+            if not self._has_name():
                 return
             self._answer(lambda: log.on_written(batch, self._lingers(log)))
             return

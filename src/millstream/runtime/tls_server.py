@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 import time
 from collections.abc import Callable
 from typing import Final, cast
 
-import structlog
-
+from millstream.broker.conditions import DESCRIPTORS_EXHAUSTED, LISTENER_FAILING
 from millstream.runtime.gate import Gate, HandshakePlace
 from millstream.runtime.tls_admission import Candidate, TlsAdmission
 from millstream.runtime.transport import TransportLink
@@ -229,7 +229,6 @@ class TlsServer:
         self.context = context
         self.make_connection = make_connection
         self.sockets: list[socket.socket] = []
-        self._log = structlog.get_logger("millstream")
 
     async def open(self, host: str, port: int) -> None:
         """OSError: an address cannot be listened on."""
@@ -259,11 +258,17 @@ class TlsServer:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
-                self._log.warning("accept_failed", reason=error.strerror or str(error))
+                self._tell(listening, error)
                 self._door.loop.remove_reader(listening)
                 self._door.loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
                 return
             self._door.take_in(self, link, str(peer[0]))
+
+    def _tell(self, listening: socket.socket, error: OSError) -> None:
+        host, port = listening.getsockname()[:2]
+        cause = f"{host} port {port}: {error.strerror or error}"
+        lacks = error.errno in (errno.EMFILE, errno.ENFILE)
+        self._door.gate.health.report(DESCRIPTORS_EXHAUSTED if lacks else LISTENER_FAILING, cause)
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening in self.sockets:

@@ -15,6 +15,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from millstream.broker.conditions import LOGINS_BUSY, LOGINS_UNCHECKED
+from millstream.broker.health import Health
 from millstream.model.errors import Reason
 from millstream.runtime.gate import Asker
 from millstream.runtime.transport import TransportLink
@@ -64,7 +66,9 @@ class Verifier(Asker):
         loop: asyncio.AbstractEventLoop,
         waiting_max: int = WAITING_MAX,
         waiting_per_address_max: int = WAITING_PER_ADDRESS_MAX,
+        health: Health | None = None,
     ) -> None:
+        self._health = health
         self._authenticator = authenticator
         self._loop = loop
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="verify")
@@ -115,15 +119,22 @@ class Verifier(Asker):
         is_preferred = self._authenticator.is_promising(credentials, time.monotonic_ns())
         ticket = self._queue.put(credentials, is_preferred)
         if ticket is None:
-            self._loop.call_soon(caller.answer, _busy())
+            self._refuse(credentials, caller)
             return None
         self._callers[ticket] = caller
         self._loop.call_soon(self._fill)
         return ticket
 
+    def _refuse(self, credentials: Credentials, caller: _Caller) -> None:
+        if self._health is not None:
+            waiting = self._queue.waiting + self._tokens_open
+            cause = f"{waiting:,} logins wait (auth.max_waiting_logins); the first refused came from {credentials.address}"
+            self._health.report(LOGINS_BUSY, cause)
+        self._loop.call_soon(caller.answer, _busy())
+
     def _ask_token(self, credentials: Credentials, caller: _Caller) -> None:
         if self._tokens_open >= TOKENS_MAX:
-            self._loop.call_soon(caller.answer, _busy())
+            self._refuse(credentials, caller)
             return
         self._tokens_open += 1
         future = self._token_pool.submit(self._authenticator.verify, credentials, int(time.time()))
@@ -191,7 +202,10 @@ class Verifier(Asker):
         self._callers.pop(ticket).answer(decision)
 
     def _result_of(self, credentials: Credentials, done: Future[Decision]) -> Decision:
-        if done.cancelled() or done.exception() is not None:  # fail closed
+        error = None if done.cancelled() else done.exception()
+        if done.cancelled() or error is not None:  # fail closed
+            if error is not None and self._health is not None:
+                self._health.report(LOGINS_UNCHECKED, f"{type(error).__name__}: {error}")
             text = "the credentials could not be checked"
             return Decision(Verdict.DENIED, None, Reason.UNAVAILABLE, text)
         return self._authenticator.remember(credentials, done.result(), time.monotonic_ns())

@@ -8,14 +8,16 @@ import socket
 import pytest
 
 from millstream.app.reader_process import ReaderProcess, hold_port, open_socket
+from millstream.broker.health import Health
 from millstream.config.load import config_of
+from millstream.model.clock import Clock
 from millstream.runtime.listeners import ListenFault
 
 
 def test_without_pyarrow_the_start_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ListenFault, match="needs pyarrow") as caught:
-        ReaderProcess(config_of({"reader": {"enabled": True, "port": 0}})).start()
+        ReaderProcess(config_of({"reader": {"enabled": True, "port": 0}}), Health(Clock())).start()
     assert caught.value.hint == "pip install 'millstream[reader]'"
 
 

@@ -74,6 +74,21 @@ def test_a_user_file_that_cannot_be_read_changes_nothing(files: Files) -> None:
     assert alice.endings == [Ending.NOT_AUTHORIZED]
 
 
+def test_a_file_that_cannot_be_used_is_a_condition_until_it_can(files: Files) -> None:
+    health = files.world.broker.health
+    files.users.write_text("alice:plain text\n")
+    files.rules.write_text("rules: nonsense\n")
+    files.refresh()
+    stale = {active.condition.name: active.cause for active in health.active()}
+    assert set(stale) == {"users_stale", "rules_stale"}
+    assert str(files.users) in stale["users_stale"]
+    assert str(files.rules) in stale["rules_stale"]
+    files.write_users("bob")
+    files.rules.write_text(ALLOW)
+    files.refresh()
+    assert health.active() == []
+
+
 def deliveries(files: Files, line: FakeLine, topic: bytes) -> int:
     before = len(line.sent)
     files.world.publish(topic)

@@ -17,6 +17,7 @@ from millstream.broker.conditions import (
 )
 from millstream.broker.health import QUIET_NS, ActiveCondition, Health, HealthObserver
 from millstream.broker.health_topics import HealthTopics
+from millstream.broker.system_topics import SystemTopics
 from millstream.model.clock import Clock
 from millstream.model.errors import Reason
 from millstream.model.message import NANOSECONDS
@@ -151,3 +152,37 @@ def test_sys_is_told_while_nothing_can_be_stored() -> None:
     topics.on_tick()
     assert retained(world, "status") == "degraded"
     assert [payload for payload, _, _ in line.plain][:2] == [b"ok", b"degraded"]
+
+
+def test_what_is_reported_has_the_cause_of_its_first_report() -> None:
+    """A flood from many addresses must not be told once for each of them."""
+    health, _, told = make_health()
+    health.report(CONNECTIONS_FULL, "192.0.2.1", advice="look there")
+    before = health.generation
+    for number in range(2, 100):
+        health.report(CONNECTIONS_FULL, f"192.0.2.{number}")
+    active = health.find(CONNECTIONS_FULL)
+    assert active is not None
+    assert (active.cause, active.advice, active.count) == ("192.0.2.1", "look there", 99)
+    assert health.generation == before
+    assert len(told.lines) == 1
+
+
+def test_what_was_counted_is_added_up_over_all_times_a_condition_held() -> None:
+    health, clock, _ = make_health()
+    health.report(CONNECTIONS_FULL, "full", 3)
+    clock.now_ns += QUIET_NS
+    health.on_tick(clock.now_ns)
+    health.report(CONNECTIONS_FULL, "full", 4)
+    health.begin(STORAGE_FULL, "no room")
+    health.count(STORAGE_FULL, 5)
+    totals = health.totals()
+    assert (totals["connections_full"], totals["storage_full"], totals["logins_busy"]) == (7, 5, 0)
+
+
+def test_sys_tells_how_much_was_refused_by_condition() -> None:
+    world = World()
+    world.broker.health.report(CONNECTIONS_FULL, "full", 3)
+    values = SystemTopics(world.broker, "1", 10, START_NS).values(START_NS)
+    assert values["refused/connections_full"] == "3"
+    assert values["refused/limit_reached"] == "0"

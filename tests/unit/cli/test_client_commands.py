@@ -179,9 +179,12 @@ def test_sighup_reads_the_configuration_again_and_tells_what_needs_a_restart(ser
     file.write_text("nonsense: 1\n")
     serving.process.send_signal(signal.SIGHUP)
     assert "nonsense is not a known key" in str(serving.wait_event("config_not_reloaded")["reason"])
+    began = serving.wait_event("condition_began")
+    assert (began["condition"], "nonsense" in str(began["cause"])) == ("config_stale", True)
     assert run("pub", "still", "there", "-q", "1", "--url", serving.urls["mqtt"]).exit_code == 0
     file.write_text(before)
     serving.process.send_signal(signal.SIGHUP)
+    assert serving.wait_event("condition_ended")["condition"] == "config_stale"
     assert serving.wait_event("config_reloaded")["applied"] == ["log.level"]
 
 

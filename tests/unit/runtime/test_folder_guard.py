@@ -42,8 +42,10 @@ def test_a_folder_that_was_replaced_is_named(data_dir: Path) -> None:
     assert guard.find_loss() == f"{data_dir}/log was replaced while the broker runs"
 
 
-def test_what_was_not_there_is_not_guarded(tmp_path: Path) -> None:
+def test_what_was_not_there_is_guarded_once_it_is(tmp_path: Path) -> None:
     guard = FolderGuard(tmp_path)
     assert guard.find_loss() == ""
-    (tmp_path / "log").mkdir()
+    (tmp_path / "queues").mkdir()
     assert guard.find_loss() == ""
+    (tmp_path / "queues").rmdir()
+    assert guard.find_loss() == f"{tmp_path}/queues was removed while the broker runs"

@@ -6,6 +6,7 @@ from fake_transport import FakeTransport, GateWorld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.broker.conditions import CONNECTION_RATE, CONNECTIONS_FULL, HANDSHAKES_FULL, Condition
 from millstream.model.limits import Limits
 from millstream.runtime.tcp import TcpConnection
 
@@ -107,3 +108,54 @@ def test_the_counts_are_right_after_any_order_of_events_and_zero_at_the_end(
     for link, _ in live:
         link.connection_lost(None)
     assert (gate.connections, gate.strangers, gate._by_address) == (0, 0, {})
+
+
+def cause_of(world: GateWorld, condition: Condition) -> str:
+    active = world.broker.health.find(condition)
+    return "" if active is None else active.cause
+
+
+def test_refused_connections_are_a_condition_that_names_the_key_and_the_address() -> None:
+    world = GateWorld(Limits(connections_max=1))
+    for number in range(1, 4):
+        world.gate.admit(f"192.0.2.{number}", NOW_NS)
+    assert "mqtt.max_connections" in cause_of(world, CONNECTIONS_FULL)
+    assert "192.0.2.2" in cause_of(world, CONNECTIONS_FULL)
+    assert world.broker.health.totals()["connections_full"] == 2
+
+
+def test_a_bound_by_descriptors_is_told_as_one() -> None:
+    world = GateWorld(Limits(connections_max=100))
+    world.gate.connections_max = 1
+    world.gate.descriptors = 256
+    assert world.gate.admit("192.0.2.1", NOW_NS)
+    assert not world.gate.admit("192.0.2.1", NOW_NS)
+    active = world.broker.health.find(CONNECTIONS_FULL)
+    assert active is not None
+    assert "256 file descriptors" in active.cause
+    assert "LimitNOFILE" in active.advice
+
+
+def test_strangers_over_their_bound_are_a_condition() -> None:
+    world = GateWorld(Limits(unauthenticated_max=1))
+    world.gate.admit("192.0.2.1", NOW_NS)
+    world.gate.admit("192.0.2.2", NOW_NS)
+    assert cause_of(world, HANDSHAKES_FULL).startswith("1 have not logged in (mqtt.max_unauthenticated)")
+    world = GateWorld(Limits(unauthenticated_per_address_max=1))
+    world.gate.admit("192.0.2.1", NOW_NS)
+    world.gate.admit("192.0.2.1", NOW_NS)
+    assert "1 from 192.0.2.1 have not logged in" in cause_of(world, HANDSHAKES_FULL)
+
+
+def test_an_address_that_connects_too_often_is_a_condition() -> None:
+    world = GateWorld(Limits(connection_rate=1.0, connection_burst=1))
+    world.gate.admit("192.0.2.1", NOW_NS)
+    world.gate.admit("192.0.2.1", NOW_NS)
+    assert cause_of(world, CONNECTION_RATE).startswith("192.0.2.1 connects more often than")
+
+
+def test_a_broker_that_stops_is_not_full() -> None:
+    world = GateWorld(Limits())
+    world.gate.is_open = False
+    assert not world.gate.admit("192.0.2.1", NOW_NS)
+    assert world.broker.health.active() == []

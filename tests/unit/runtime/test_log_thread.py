@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
+import pytest
 from fakes import ManualWakeup
 from mypy_extensions import i64
 
 from millstream.runtime import log_thread
+from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.kernel_sync import open_kernel_sync
 from millstream.runtime.log_thread import LogThread, Pace
 from millstream.storage.disk import DiskFile
 from millstream.storage.log import Log
@@ -213,3 +217,49 @@ async def test_a_fault_nobody_answers_for_fences_and_does_not_end_the_thread() -
     assert thread._worker.is_alive()
     assert not thread.close()
     assert bench.log.durable == 0
+
+
+@pytest.mark.parametrize("with_sync", [True, False])
+async def test_nothing_in_a_file_that_was_removed_is_confirmed(tmp_path: Path, with_sync: bool) -> None:
+    """The next batch, not only after the next look at the folders."""
+    bench = Bench()
+    bench.thread.close()
+    disk = RealDisk(tmp_path)
+    disk.make_folder(FOLDER)
+    files = LogFiles(disk, DeadlyFailpoints(), FILE_SIZE, 1, 0, with_sync)
+    thread = LogThread(files, bench._on_answer, None, Pace(sync_interval_s=3600), lambda: "")
+    bench.log = Log(thread, ManualWakeup(), 1)
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    await bench.wait_durable(1)
+    (tmp_path / file_name(1)).unlink()
+    bench.log.append(1, b"b")
+    bench.log.flush()
+    await bench.wait_fault()
+    assert bench.log.fault == "the file of the log was removed while the broker runs"
+    assert bench.log.durable == 1
+    thread.close()
+
+
+async def test_what_the_kernel_has_synced_into_a_file_that_was_removed_is_not_confirmed(
+    tmp_path: Path,
+) -> None:
+    kernel = open_kernel_sync(tmp_path)
+    if kernel is None:
+        pytest.skip("the kernel does not sync by itself here")
+    bench = Bench()
+    bench.thread.close()
+    disk = RealDisk(tmp_path)
+    disk.make_folder(FOLDER)
+    files = LogFiles(disk, DeadlyFailpoints(), FILE_SIZE, 1, 0)
+    thread = LogThread(files, bench._on_answer, kernel, Pace(sync_interval_s=3600), lambda: "")
+    bench.log = Log(thread, ManualWakeup(), 1)
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    await bench.wait_durable(1)
+    (tmp_path / file_name(1)).unlink()
+    bench.log.append(1, b"b")
+    bench.log.flush()
+    await bench.wait_fault()
+    assert bench.log.durable == 1
+    thread.close()

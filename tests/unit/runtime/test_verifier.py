@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from fake_transport import FakeTransport, GateWorld
 
+from millstream.broker.conditions import LOGINS_BUSY, LOGINS_UNCHECKED
 from millstream.protocols.endpoint import Endpoint
 from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.decode import decode_frame
@@ -151,10 +154,34 @@ async def test_users_that_changed_while_a_password_was_verified_are_asked_again(
 
 
 async def test_more_logins_than_may_wait_are_told_to_try_again(world: VerifierWorld) -> None:
-    world.use(Verifier(world.authenticator, asyncio.get_running_loop(), waiting_max=2))
+    health = world.broker.health
+    world.use(Verifier(world.authenticator, asyncio.get_running_loop(), waiting_max=2, health=health))
     logins = [world.log_in(b"right") for _ in range(3)]
     reasons = [await world.answer(link, transport) for link, transport in logins]
     assert reasons == [code.SUCCESS, code.SUCCESS, code.SERVER_BUSY]
+    active = health.find(LOGINS_BUSY)
+    assert active is not None
+    assert active.cause.startswith("2 logins wait (auth.max_waiting_logins)")
+
+
+class BrokenPool(ThreadPoolExecutor):
+    """Its work always fails, by a fault of ours."""
+
+    def submit(self, *_arguments: object, **_named: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(ValueError("a fault of ours"))
+        return future
+
+
+async def test_a_check_that_fails_itself_refuses_and_is_told(world: VerifierWorld) -> None:
+    health = world.broker.health
+    world.use(Verifier(world.authenticator, asyncio.get_running_loop(), health=health))
+    world.verifier._pool = BrokenPool(1)
+    link, transport = world.log_in(b"right")
+    assert await world.answer(link, transport) == code.SERVER_UNAVAILABLE
+    active = health.find(LOGINS_UNCHECKED)
+    assert active is not None
+    assert active.cause == "ValueError: a fault of ours"
 
 
 async def test_a_connection_goes_on_reading_after_its_pause(world: VerifierWorld) -> None:

@@ -13,6 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.account import Account
+from millstream.broker.conditions import LIMIT_REACHED
 from millstream.broker.line import Ending
 from millstream.model.errors import Reason, Refused
 from millstream.model.outbox import Outbox
@@ -383,7 +384,9 @@ class AmqpEndpoint(Endpoint):
 
     def _tell_limited(self, text: str) -> None:
         name = "" if self.principal is None else self.principal.name
-        self.context.observer.limited(self.connection_id, name, self.link.address, text)
+        address = self.link.address
+        self.context.observer.limited(self.connection_id, name, address, text)
+        self.context.broker.health.report(LIMIT_REACHED, f"{name or self.connection_id} at {address}: {text}")
         if self.account is not None:
             self.account.counters.subscribes_limited += 1
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from millstream.broker.conditions import LIMIT_REACHED
 from millstream.model.errors import Refused
 from millstream.protocols.amqp091.context import (
     ANONYMOUS,
@@ -250,6 +251,9 @@ class Handshake:
             account.counters.connections_refused += 1
             text = (
                 f"access to vhost '{host}' refused for user '{principal.name}': connection limit is reached"
+            )
+            context.broker.health.report(
+                LIMIT_REACHED, f"{text} (accounts.{account.name}.max_connections = {account.connections_max})"
             )
             self._refuse(codes.NOT_ALLOWED, text)
             return

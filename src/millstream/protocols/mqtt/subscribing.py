@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from millstream.broker.conditions import LIMIT_REACHED
 from millstream.model.errors import Refused
 from millstream.model.queue_topic import is_queue_topic
 from millstream.model.topic import find_filter_fault, split_share
@@ -104,6 +105,8 @@ class Subscribing(Job):
         if endpoint.machine.version == 5 and outbound.packet_size_max == 0:
             answer.properties = outbound.explain(self._limited)
         endpoint.tell_limited(self._limited)
+        client = f"{self._session.key.client_id} at {endpoint.link.address}"
+        self._context.broker.health.report(LIMIT_REACHED, f"{client}: {self._limited}")
 
     def _subscribe_one(self, entry: SubscribeEntry) -> int:
         """The reason code for one filter; what is retained for it is replayed later."""
