@@ -260,6 +260,9 @@ class RecordingObserver(Observer):
     def limited(self, client_id: str, user: str, address: str, text: str) -> None:
         self.lines.append(("limited", client_id, text))
 
+    def busy(self, client_id: str, address: str, text: str) -> None:
+        self.lines.append(("busy", address, text))
+
     def failed(self, client_id: str, address: str, error: BaseException) -> None:
         self.lines.append(("failed", client_id, repr(error)))
 

@@ -42,6 +42,7 @@ from millstream.protocols.amqp091.context import AmqpContext
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.queues.definition import make_definition
 from millstream.runtime.amqp_reception import AmqpReception
+from millstream.runtime.busy_clients import BusyClients
 from millstream.runtime.deadlines import Deadlines
 from millstream.runtime.descriptors import Descriptors, check_limit
 from millstream.runtime.entropy import SystemEntropy
@@ -90,8 +91,7 @@ class Millstream:
         }
         self._wakeup = LoopWakeup()
         self._turn = LoopTurn()
-        clock = Clock()
-        clock.now_ns, clock.wall_s = time.monotonic_ns(), int(time.time())
+        clock = start_clock()
         self.health = Health(clock, LogHealth())
         self._durable: DurableStore | None = None
         if uses_disk:
@@ -118,7 +118,6 @@ class Millstream:
             self._storage_health = StorageHealth(
                 self.health, self._durable.log, config.storage.stall_timeout, self.broker
             )
-        self.broker.clock.wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self._policies = LivePolicies(config, self.broker)
         queries = {} if self._durable is None else self._durable.queries
         self._stages = StageCommits(self.broker, config.data_dir, queries, find_failpoints())
@@ -132,6 +131,7 @@ class Millstream:
         self._verifier: Verifier | None = None
         self._gate: Gate | None = None
         self._descriptors: Descriptors | None = None
+        self._busy_clients: BusyClients | None = None
         self._amqp: AmqpContext | None = None
         self._deadlines = Deadlines()
         self._system_topics: SystemTopics | None = None
@@ -184,6 +184,7 @@ class Millstream:
         )
         self._gate = self._make_gate(pool, self._verifier)
         self._descriptors = Descriptors(self.health, self._gate)
+        self._busy_clients = BusyClients(self._gate, self.health)
         self._memory.start(broker, self._gate, None if self._durable is None else self._durable.seal)
         now_ns = time.monotonic_ns()
         broker.clock.wall_s = int(time.time())
@@ -368,6 +369,8 @@ class Millstream:
                 self.broker.on_tick(now_ns, int(time.time()))
                 self._watch_system()
                 self._memory.on_tick(now_ns)
+                if self._busy_clients is not None:
+                    self._busy_clients.on_tick(now_ns)
                 self._deadlines.on_tick(now_ns)
                 if self._system_topics is not None:
                     self._system_topics.on_tick(now_ns)
@@ -378,6 +381,13 @@ class Millstream:
                         self._amqp.on_tick(now_ns)
             except Exception:
                 log.exception("tick_failed")
+
+
+def start_clock() -> Clock:
+    clock = Clock()
+    clock.now_ns, clock.wall_s = time.monotonic_ns(), int(time.time())
+    clock.wall_offset_ns = time.time_ns() - clock.now_ns
+    return clock
 
 
 def serve(

@@ -169,6 +169,14 @@ LISTENER_FAILING: Final = Condition(
     "remove the cause that is named; service returns by itself",
     "attempts failed",
 )
+CLIENT_BUSY: Final = Condition(
+    "client_busy",
+    NOTICE,
+    "The broker has little time left, and a client or an address takes much of it, or an address opens very many connections. "
+    "Everybody is served in turn, and slower.",
+    "the cause names the client; limit it (ratelimit.enabled, ratelimit.message.rate, ratelimit.connection.rate) if it may not",
+    "times named",
+)
 MEMORY_HIGH: Final = Condition(
     "memory_high",
     DEGRADED,
@@ -205,6 +213,7 @@ CONDITIONS: Final = (
     READER_DOWN,
     LIMIT_REACHED,
     LISTENER_FAILING,
+    CLIENT_BUSY,
     MEMORY_HIGH,
     MEMORY_CRITICAL,
 )

@@ -24,6 +24,9 @@ class Observer(ABC):
     def dropped(self, client_id: str, address: str, unsent_bytes: int) -> None:  # noqa: B027 not all tell of it
         """Memory ran out and this client does not read: its connection is closed."""
 
+    def busy(self, client_id: str, address: str, text: str) -> None:  # noqa: B027 not all tell of it
+        """The broker has little time left, and this client or address takes much of it."""
+
     @abstractmethod
     def limited(self, client_id: str, user: str, address: str, text: str) -> None:
         """A limit keeps a client from something, or slows it down; the connection lives."""

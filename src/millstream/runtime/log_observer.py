@@ -55,6 +55,9 @@ class LogObserver(Observer):
     def limited(self, client_id: str, user: str, address: str, text: str) -> None:
         self._log.warning("client_limited", client_id=client_id, user=user, address=address, text=text)
 
+    def busy(self, client_id: str, address: str, text: str) -> None:
+        self._log.warning("client_busy", client_id=client_id, address=address, text=text)
+
     def dropped(self, client_id: str, address: str, unsent_bytes: int) -> None:
         self._log.warning(
             "memory_offender", kind="connection", name=client_id, address=address, bytes=int(unsent_bytes)

@@ -53,6 +53,7 @@ class TransportLink(Link):
         self._is_lagging = False
         self._light_ns: i64 = 0  # while memory is short: since when what it brings is counted
         self._light_bytes: i64 = 0
+        self.spent_ns: i64 = 0  # on acting on what it sent
         self._due_ns: i64 = 0  # when the nearest entry in `deadlines` is due
         self._accepted_ns: i64 = 0
         self._place: HandshakePlace | None = None
@@ -248,6 +249,7 @@ class TransportLink(Link):
         memory = self.gate.memory
         before: i64 = memory.intake
         endpoint.receive_data(data, now_ns)
+        self.spent_ns += self.gate.clock.lap_ns()
         grown: i64 = memory.intake - before
         memory.intake += len(data)
         if memory.intake >= memory.check_at:

@@ -1,0 +1,109 @@
+"""Names the clients that keep the broker busy, and the addresses that open very many connections.
+
+Every connection counts the time that acting on its input has taken. That is looked at once a second, and only while the
+thread of the loop has little time left: whoever takes much of it for two looks in a row is told to the operator, in the log
+and as a condition. Nothing is refused because of it: everybody is served in turn.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from millstream.broker.conditions import CLIENT_BUSY
+from millstream.broker.health import Health
+from millstream.model.message import NANOSECONDS
+from millstream.runtime.gate import Gate
+from millstream.runtime.transport import TransportLink
+
+INTERVAL_NS: Final = NANOSECONDS
+BUSY_SHARE: Final = 0.6  # of the time between two looks in which the thread ran, or wanted to
+CLIENT_SHARE: Final = 0.2  # of what was spent on the input of all connections
+STORM_PER_S: Final = 200  # connections from one address
+NAMED_MAX: Final = 3  # addresses in one look
+QUIET_NS: Final = 60 * NANOSECONDS  # an address is not told again before this
+TOLD_MAX: Final = 1000
+
+
+class BusyClients:
+    def __init__(self, gate: Gate, health: Health, read_busy_ns: Callable[[], int] | None = None) -> None:
+        self._gate = gate
+        self._health = health
+        self._read_busy_ns = read_busy_ns or ThreadTime().read_ns
+        self._looked_ns = 0
+        self._busy_ns = 0
+        self._spent: dict[TransportLink, int] | None = None  # by the last look; None: it was not busy then
+        self._told: dict[str, int] = {}  # when an address was told of
+
+    def on_tick(self, now_ns: int) -> None:
+        elapsed = now_ns - self._looked_ns
+        if elapsed < INTERVAL_NS:
+            return
+        busy_ns = self._read_busy_ns()
+        is_busy = self._looked_ns > 0 and busy_ns - self._busy_ns >= BUSY_SHARE * elapsed
+        self._looked_ns, self._busy_ns = now_ns, busy_ns
+        self._tell_storms(now_ns, elapsed)
+        if not is_busy:
+            self._spent = None
+            return
+        before = self._spent
+        self._spent = {link: int(link.spent_ns) for link in self._gate.links}
+        if before is not None:
+            self._tell_busy(now_ns, before)
+
+    def _tell_storms(self, now_ns: int, elapsed: int) -> None:
+        opened = self._gate.take_opened()
+        for address, count in sorted(opened.items(), key=lambda item: -item[1])[:NAMED_MAX]:
+            rate = count * NANOSECONDS // elapsed
+            if rate >= STORM_PER_S:
+                self._tell(now_ns, address, "", f"opens {rate:,} connections a second")
+
+    def _tell_busy(self, now_ns: int, before: dict[TransportLink, int]) -> None:
+        assert self._spent is not None
+        total = 0
+        by_address: dict[str, list[tuple[int, TransportLink]]] = {}
+        for link, spent in self._spent.items():
+            grown = spent - before.get(link, 0)
+            if grown > 0:
+                total += grown
+                by_address.setdefault(link.address, []).append((grown, link))
+        sums = {address: sum(grown for grown, _ in links) for address, links in by_address.items()}
+        for address in sorted(sums, key=lambda name: -sums[name])[:NAMED_MAX]:
+            if sums[address] < CLIENT_SHARE * total:
+                break
+            links = by_address[address]
+            _, link = max(links, key=lambda item: item[0])
+            client = "" if link.endpoint is None else link.endpoint.describe()
+            count = f"{len(links)} connections" if len(links) > 1 else "one connection"
+            share = 100 * sums[address] // total
+            self._tell(now_ns, address, client, f"what it sends takes {share} % of the time ({count})")
+
+    def _tell(self, now_ns: int, address: str, client_id: str, text: str) -> None:
+        named = (
+            f"{client_id} from {address}" if client_id and address not in client_id else client_id or address
+        )
+        self._health.report(CLIENT_BUSY, f"{named}: {text}")
+        if now_ns - self._told.get(address, -QUIET_NS) < QUIET_NS:
+            return
+        if len(self._told) >= TOLD_MAX:
+            del self._told[next(iter(self._told))]
+        self._told.pop(address, None)
+        self._told[address] = now_ns
+        self._gate.observer.busy(client_id, address, text)
+
+
+class ThreadTime:
+    """How long this thread has run, and waited for a processor, as the kernel counts it."""
+
+    def __init__(self) -> None:
+        self._path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+
+    def read_ns(self) -> int:
+        try:
+            with open(self._path, encoding="ascii") as file:
+                ran, waited = file.read().split()[:2]
+            return int(ran) + int(waited)
+        except (OSError, ValueError):
+            return time.thread_time_ns()  # a kernel without these figures

@@ -1,0 +1,130 @@
+"""Who takes much of a broker's time is named, once, and only when there is little of it left."""
+
+from __future__ import annotations
+
+from fake_transport import FakeTransport, GateWorld
+
+from millstream.broker.conditions import CLIENT_BUSY
+from millstream.broker.health import Health
+from millstream.runtime.busy_clients import STORM_PER_S, BusyClients, ThreadTime
+from millstream.runtime.tcp import TcpConnection
+
+SECOND_NS = 10**9
+
+
+class BusyWorld(GateWorld):
+    """A gate with connections, whose thread is as busy as the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time_ns = 10**12
+        self.busy_ns = 0
+        self.health = Health(self.broker.clock)
+        self.busy_clients = BusyClients(self.gate, self.health, lambda: self.busy_ns)
+        self.busy_clients.on_tick(self.time_ns)
+
+    def connect_from(self, address: str) -> TcpConnection:
+        link = TcpConnection(self.gate)
+        link.connection_made(FakeTransport(address))
+        return link
+
+    def pass_second(self, busy_share: float, spent: dict[TcpConnection, float]) -> None:
+        self.time_ns += SECOND_NS
+        self.broker.clock.now_ns = self.time_ns
+        self.busy_ns += int(busy_share * SECOND_NS)
+        for link, share in spent.items():
+            link.spent_ns += int(share * SECOND_NS)
+        self.busy_clients.on_tick(self.time_ns)
+
+    def cause(self) -> str:
+        found = self.health.find(CLIENT_BUSY)
+        return "" if found is None else found.cause
+
+    def named(self) -> list[str]:
+        return [address for what, address, _ in self.observer.lines if what == "busy"]
+
+
+def test_a_client_that_takes_most_of_a_busy_broker_is_named() -> None:
+    world = BusyWorld()
+    heavy, light = world.connect_from("192.0.2.1"), world.connect_from("192.0.2.2")
+    for _ in range(3):
+        world.pass_second(0.9, {heavy: 0.7, light: 0.05})
+    assert world.named() == ["192.0.2.1"]
+    assert "192.0.2.1" in world.cause()
+    assert "93 % of the time" in world.cause()
+
+
+def test_many_connections_from_one_address_count_together() -> None:
+    world = BusyWorld()
+    heavy = [world.connect_from("192.0.2.1") for _ in range(20)]
+    others = [world.connect_from(f"192.0.2.{number}") for number in range(2, 20)]
+    spent = dict.fromkeys(heavy, 0.02) | dict.fromkeys(others, 0.02)
+    for _ in range(3):
+        world.pass_second(0.9, spent)
+    assert world.named() == ["192.0.2.1"]
+    assert "20 connections" in world.cause()
+
+
+def test_a_broker_with_time_to_spare_names_nobody() -> None:
+    world = BusyWorld()
+    heavy = world.connect_from("192.0.2.1")
+    for _ in range(5):
+        world.pass_second(0.4, {heavy: 0.4})
+    assert world.named() == []
+    assert world.cause() == ""
+
+
+def test_a_busy_moment_names_nobody() -> None:
+    world = BusyWorld()
+    heavy = world.connect_from("192.0.2.1")
+    for _ in range(3):
+        world.pass_second(0.9, {heavy: 0.8})
+        world.pass_second(0.1, {heavy: 0.1})
+    assert world.named() == []
+
+
+def test_an_address_is_named_again_after_a_minute_and_counted_meanwhile() -> None:
+    world = BusyWorld()
+    heavy = world.connect_from("192.0.2.1")
+    for _ in range(62):
+        world.pass_second(0.9, {heavy: 0.8})
+    assert world.named() == ["192.0.2.1"] * 2
+    found = world.health.find(CLIENT_BUSY)
+    assert found is not None
+    assert found.count == 61
+
+
+def test_equal_shares_of_very_many_are_nobodys_fault() -> None:
+    world = BusyWorld()
+    spent = {world.connect_from(f"192.0.2.{number}"): 0.09 for number in range(1, 11)}
+    for _ in range(3):
+        world.pass_second(0.9, spent)
+    assert world.named() == []
+
+
+def test_an_address_that_opens_very_many_connections_is_named_though_there_is_time() -> None:
+    world = BusyWorld()
+    for _ in range(STORM_PER_S):
+        world.gate.admit("192.0.2.1", world.time_ns)
+    for _ in range(STORM_PER_S - 1):
+        world.gate.admit("192.0.2.2", world.time_ns)
+    world.pass_second(0.1, {})
+    assert world.named() == ["192.0.2.1"]
+    assert f"opens {STORM_PER_S} connections a second" in world.cause()
+    world.pass_second(0.1, {})
+    assert world.named() == ["192.0.2.1"]
+
+
+def test_what_a_connection_sends_takes_time_that_is_counted_for_it() -> None:
+    world = BusyWorld()
+    link = world.connect_from("192.0.2.1")
+    link.data_received(b"\x10")
+    world.settle_down()
+    assert link.spent_ns > 0
+
+
+def test_the_time_of_a_thread_goes_on() -> None:
+    meter = ThreadTime()
+    before = meter.read_ns()
+    while meter.read_ns() == before:
+        sum(range(1000))
