@@ -9,7 +9,7 @@ from rich.console import Console
 
 from benchmarks.attack_suite.classic import run_classic
 from benchmarks.attack_suite.report import print_observation, print_summary, write_results
-from benchmarks.attack_suite.runner import AttackRun, Observation
+from benchmarks.attack_suite.runner import RECOVERY_S, AttackRun, Observation
 from benchmarks.attack_suite.table import ATTACKS
 from benchmarks.attack_suite.verdicts import check_attack
 from benchmarks.suite.brokers import BrokerFault, Millstream
@@ -24,11 +24,14 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench attack", description=__doc__)
     parser.add_argument("--list", action="store_true", help="name all attacks")
     parser.add_argument(
-        "--attack", action="append", default=[], metavar="NAME", help="only this one; may be repeated"
+        "--only", action="append", default=[], metavar="NAME", help="only this one; may be repeated"
     )
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of each attack")
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of each attack")
     parser.add_argument(
         "--scale", type=float, default=1.0, help="of counts of connections, messages and filters"
+    )
+    parser.add_argument(
+        "--recovery", type=float, default=RECOVERY_S, help="seconds in which memory must be back"
     )
     parser.add_argument("--check", action="store_true", help="end with code 1 when a promise does not hold")
     return parser.parse_args()
@@ -42,7 +45,7 @@ def main() -> int:
         return print_lines(
             console, [*lines, f"{CLASSIC:28} unfinished CONNECTs and stopped readers, in depth"]
         )
-    unknown = [name for name in parsed.attack if name not in ATTACKS and name != CLASSIC]
+    unknown = [name for name in parsed.only if name not in ATTACKS and name != CLASSIC]
     if unknown:
         console.print(f"There is no attack called {unknown[0]}; type: ./dev bench attack --list")
         return 2
@@ -54,7 +57,7 @@ def run(parsed: argparse.Namespace, cores: list[int], console: Console) -> int:
     os.sched_setaffinity(0, {cores[1]})  # the broker's core is its own
     checks: list[Check] = []
     observations: list[Observation] = []
-    for name in parsed.attack or [*ATTACKS, CLASSIC]:
+    for name in parsed.only or [*ATTACKS, CLASSIC]:
         if name == CLASSIC:
             try:
                 checks += run_classic(console, cores)
@@ -64,7 +67,7 @@ def run(parsed: argparse.Namespace, cores: list[int], console: Console) -> int:
             continue
         console.print(f"{name}: {ATTACKS[name].title}", highlight=False)
         try:
-            found = AttackRun(ATTACKS[name], cores, parsed.seconds, parsed.scale).run()
+            found = AttackRun(ATTACKS[name], cores, parsed.seconds, parsed.scale, parsed.recovery).run()
         except BrokerFault as fault:
             console.print(f"  [red]{fault}[/red]", highlight=False)
             checks.append(Check(name, "ran", str(fault), "", FAILED))
@@ -74,7 +77,7 @@ def run(parsed: argparse.Namespace, cores: list[int], console: Console) -> int:
         observations.append(found)
         checks += judged
     print_summary(console, checks)
-    is_whole = not parsed.attack and parsed.scale == 1
+    is_whole = not parsed.only and parsed.scale == 1
     version = Millstream(cores[0]).version()
     for path in write_results(describe_machine(cores), version, observations, checks, ATTACKS, is_whole):
         console.print(f"written: {path}", highlight=False)

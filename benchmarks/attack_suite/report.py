@@ -96,7 +96,7 @@ def make_page(
             "## Repeat it\n",
             (
                 "```\n./dev bench attack                      # all of them\n./dev bench attack --list\n"
-                "./dev bench attack --attack amqp-empty-flood --seconds 20\n```\n"
+                "./dev bench attack --only amqp-empty-flood --seconds 20\n```\n"
             ),
         ]
     )

@@ -15,6 +15,7 @@ from benchmarks.attack_suite.attack import Attack
 from benchmarks.attack_suite.broker import PASSWORD, USER, ConfinedBroker, read_memory, read_others_share
 from benchmarks.attack_suite.confinement import Confinement
 from benchmarks.attack_suite.evidence import Evidence, read_counters
+from benchmarks.attack_suite.mqtt import Closed
 from benchmarks.attack_suite.target import Target
 from benchmarks.suite.brokers import PROJECT, BrokerFault
 
@@ -33,6 +34,7 @@ class Observation:
 
     attack: str
     seconds: float = 0.0
+    recovery_s: float = RECOVERY_S
     confined_by: str = ""
     exit_code: int | None = None
     kernel_kills: int = 0
@@ -48,12 +50,15 @@ class Observation:
 
 
 class AttackRun:
-    def __init__(self, attack: Attack, cores: list[int], seconds: float, scale: float) -> None:
+    def __init__(
+        self, attack: Attack, cores: list[int], seconds: float, scale: float, recovery_s: float = RECOVERY_S
+    ) -> None:
         self._attack = attack
         self._cores = cores
         self._seconds = seconds
         self._scale = scale
-        self._found = Observation(attack.name, seconds)
+        self._recovery_s = recovery_s
+        self._found = Observation(attack.name, seconds, recovery_s)
 
     def run(self) -> Observation:
         attack = self._attack
@@ -76,7 +81,7 @@ class AttackRun:
         if self._attack.prepare is not None:
             self._step(broker, "prepare")
         with self._start_witness(broker) as witness:
-            counters = read_counters(broker.ports["mqtt"], has_users=bool(self._login()))
+            counters = self._read_counters(broker)
             tell(witness, "window control")
             time.sleep(CONTROL_S)
             found.memory_before = read_memory(broker.pid)
@@ -87,10 +92,17 @@ class AttackRun:
                 if self._attack.clean is not None:
                     self._step(broker, "clean")
                 self._await_memory(broker)
-                found.evidence.compare(counters, read_counters(broker.ports["mqtt"], bool(self._login())))
+                found.evidence.compare(counters, self._read_counters(broker))
             tell(witness, "end")
             assert witness.stdout is not None
             found.windows = json.loads(witness.stdout.readline() or "{}")
+
+    def _read_counters(self, broker: ConfinedBroker) -> dict[str, str]:
+        try:
+            return read_counters(broker.ports["mqtt"], has_users=bool(self._login()))
+        except (OSError, Closed) as error:
+            self._found.faults.append(f"no counters: {error}")
+            return {}
 
     def _login(self) -> dict[str, str]:
         return {"user": USER, "password": PASSWORD} if "users" in self._attack.wants else {}
@@ -180,7 +192,7 @@ class AttackRun:
         """Until it is back, or the time is over."""
         found = self._found
         ended = time.monotonic()
-        while time.monotonic() - ended < RECOVERY_S and broker.ending() is None:
+        while time.monotonic() - ended < self._recovery_s and broker.ending() is None:
             found.memory_after = self._note_memory(broker)
             if found.memory_after <= found.memory_before + memory_allowance(found.memory_before):
                 found.recovered_s = time.monotonic() - ended

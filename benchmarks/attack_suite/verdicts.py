@@ -53,9 +53,11 @@ def check_memory(found: Observation) -> Check:
     )
     text = f"{before:.0f} -> {peak:.0f} -> {after:.0f} MiB"
     is_back = found.recovered_s >= 0
-    text += f" after {found.recovered_s:.1f} s" if is_back else " after 60 s"
+    text += f" after {found.recovered_s:.1f} s" if is_back else f" after {found.recovery_s:.0f} s"
     allowed = memory_allowance(found.memory_before) / MEBIBYTE
-    return Check(found.attack, "memory back", text, f"+{allowed:.0f} MiB in 60 s", verdict(is_back))
+    return Check(
+        found.attack, "memory back", text, f"+{allowed:.0f} MiB in {found.recovery_s:.0f} s", verdict(is_back)
+    )
 
 
 def check_named(found: Observation) -> Check:

@@ -93,8 +93,8 @@ class MqttChurn(Churn):
     def _connect(self, number: int) -> MqttClient:
         if number % 3 == 1:
             return MqttClient(WebSocket(self.target.connect("websocket")))
-        if number % 12 == 2 and "mqtts" in self.target.ports:
-            return MqttClient(self._tls.wrap_socket(self.target.connect("mqtts")))
+        if number % 12 == 2 and "mqtt_tls" in self.target.ports:
+            return MqttClient(self._tls.wrap_socket(self.target.connect("mqtt_tls")))
         return MqttClient(self.target.connect())
 
 
@@ -147,7 +147,7 @@ class Garbage(Churn):
     )
 
     def visit(self, number: int) -> None:
-        names = [name for name in self.target.ports if name in ("mqtt", "amqp", "websocket", "mqtts")]
+        names = [name for name in self.target.ports if name in ("mqtt", "amqp", "websocket", "mqtt_tls")]
         connection = self.target.connect(names[number % len(names)])
         connection.settimeout(0.5)
         try:
