@@ -358,13 +358,24 @@ class World:
         self.authorizer = authorizer or Authorizer(None)
         self.meter = FakeMeter()
         memory = MemoryBudget(self.limits, MEMORY_LIMIT, 70, 90, self.meter)
-        self.broker = Broker(self.limits, self.store, self.authorizer, accounts or {}, memory=memory)
+        self.broker = Broker(
+            self.limits,
+            self.store,
+            self.authorizer,
+            accounts or {},
+            memory=memory,
+            authenticator=self.find_authenticator(),
+        )
         self.now_ns = START_NS
         self.broker.clock.now_ns = self.now_ns
 
     @property
     def account(self) -> Account:
         return self.broker.get_account("default")
+
+    def find_authenticator(self) -> Authenticator | None:
+        """None: whoever made something is still there."""
+        return None
 
     def use_memory(self, percent: float) -> None:
         """So much of the limit is resident from now on, and the broker knows."""
@@ -432,13 +443,16 @@ class EndpointWorld(World):
         tokens: TokenVerifier | None = None,
         certificates: bool = False,
     ) -> None:
+        self.authenticator = Authenticator(
+            users or UserTable({}), users is None, "default", tokens, certificates, b"k" * 32
+        )
         super().__init__(limits, store, authorizer, accounts)
         self.wakeup = ManualWakeup()
         self.pool = OutboxPool(self.wakeup)
         self.observer = RecordingObserver()
-        self.authenticator = Authenticator(
-            users or UserTable({}), users is None, "default", tokens, certificates, b"k" * 32
-        )
+
+    def find_authenticator(self) -> Authenticator | None:
+        return self.authenticator
 
     def settle_down(self) -> None:
         """What a loop does after its reads: flush, hand out, write what was settled, until nothing is left."""

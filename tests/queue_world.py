@@ -12,6 +12,7 @@ from millstream.model.clock import Clock
 from millstream.model.errors import Reason
 from millstream.model.message import NANOSECONDS, Message
 from millstream.model.outcome import Outcome
+from millstream.model.owner import Owner
 from millstream.queues.agenda import Agenda
 from millstream.queues.catalog import Catalog
 from millstream.queues.consumer import Consumer
@@ -154,7 +155,7 @@ class FakeExchanges(ExchangePort):
         self.posted: list[tuple[str, bytes, Message]] = []
         self.removed: list[str] = []
 
-    def post(self, exchange: str, key: bytes, letter: Message) -> bool:
+    def post(self, exchange: str, key: bytes, letter: Message, owner: Owner | None) -> bool:
         self.posted.append((exchange, key, letter))
         queue = self.catalog.find(exchange)
         if queue is None or is_cycle(queue.name, letter):

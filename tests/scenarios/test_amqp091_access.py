@@ -14,6 +14,7 @@ from amqp_names import IS_OURS
 from conftest import BrokerProcess, write_private
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, ProbableAccessDeniedError
+from raw_client import Clients
 
 from millstream.security.users import User, UserTable, format_users, hash_password
 
@@ -41,8 +42,16 @@ class Ruled:
         self.users = write_private(folder / "users.txt", users_text(*ACCOUNTS))
         self.rules = write_private(folder / "acl.yaml", RULES)
         config = write_private(folder / "millstream.yaml", "accounts:\n  north: {max_connections: 1}\n")
-        settings = (f"auth.password_file={self.users}", f"auth.acl_file={self.rules}")
-        self.broker = BrokerProcess(folder, settings, ("--config", str(config)))
+        self._folder = folder
+        self._settings = (f"auth.password_file={self.users}", f"auth.acl_file={self.rules}")
+        self._options = ("--config", str(config))
+        self.broker = BrokerProcess(folder, self._settings, self._options)
+        self.broker.wait_ready()
+
+    def restart(self) -> None:
+        assert self.broker.stop() == 0
+        (self._folder / "ready.json").unlink()
+        self.broker = BrokerProcess(self._folder, self._settings, self._options)
         self.broker.wait_ready()
 
     def open(self, name: str, host: str = "/") -> pika.BlockingConnection:
@@ -131,6 +140,42 @@ def test_a_consumer_is_cancelled_when_the_rules_no_longer_allow_it(ruled: Ruled)
         assert cancelled == ["plant"]
         assert channel.queue_declare("alice", passive=True).method.consumer_count == 1
         refused(403, channel, lambda own: own.queue_declare("plant", passive=True))
+
+
+@pytest.mark.parametrize("with_restart", [False, True])
+def test_a_durable_binding_brings_nothing_once_its_right_is_gone(ruled: Ruled, with_restart: bool) -> None:
+    """Neither over AMQP nor over MQTT, neither at once nor after a restart; and again when the right is back."""
+    for_bob = RULES + '  - {allow: all, topics: ["plant/#"], users: [bob]}\n'
+    without = for_bob.replace('"plant/#", "$queue/plant"', '"$queue/plant"')
+    with ruled.open("alice") as alice:
+        alice.channel().queue_declare("plant", durable=True)
+        alice.channel().queue_bind("plant", "amq.topic", "plant.hall1.#")
+        ruled.rules.write_text(without, encoding="utf-8")
+        wait_until(alice, lambda: is_refused(alice))
+    if with_restart:
+        ruled.restart()
+    with ruled.open("alice") as alice, ruled.open("bob") as bob:
+        channel = bob.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("amq.topic", "plant.hall1.door", b"not for alice")
+        assert alice.channel().basic_get("plant")[0] is None
+        with Clients(ruled.broker.mqtt_port) as clients:
+            reader = clients.open(5, None, username="alice", password=b"secret")
+            assert reader.subscribe(b"$queue/plant", 1) == 1
+            reader.expect_nothing()
+        ruled.rules.write_text(for_bob, encoding="utf-8")
+        wait_until(alice, lambda: not is_refused(alice))
+        channel.basic_publish("amq.topic", "plant.hall1.door", b"for alice")
+        assert alice.channel().basic_get("plant", auto_ack=True)[2] == b"for alice"
+
+
+def is_refused(connection: pika.BlockingConnection) -> bool:
+    """Whether the right to bind is gone."""
+    try:
+        connection.channel().queue_bind("plant", "amq.topic", "plant.hall2.#")
+    except ChannelClosedByBroker:
+        return True
+    return False
 
 
 def test_a_connection_ends_when_its_user_is_removed(ruled: Ruled) -> None:

@@ -182,6 +182,8 @@ def view_binding(binding: Binding) -> dict[str, object]:
         "key": binding.key.decode(errors="backslashreplace"),
         "durable": binding.is_durable,
         "arguments": binding.arguments,
+        "owners": [owner.name for owner in binding.owners],
+        "suspended": binding.is_suspended,
     }
 
 

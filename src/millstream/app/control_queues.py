@@ -83,6 +83,8 @@ class QueueOperations:
         check_name(name)
         definition = make_definition(read_object(fields, "definition"))
         before = catalog.find(name)
+        if before is not None:
+            definition.owner = before.definition.owner  # it is not asked for here
         if before is not None and before.definition.to_fields() != definition.to_fields():
             raise ControlRefusal(
                 f"there is a queue {name!r} already, with other settings", f"millstream queue show '{name}'"

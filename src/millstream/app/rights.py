@@ -74,10 +74,11 @@ class Rights:
         users = self._user_watch
         acl = self._acl_watch
         recheck = self.tokens is not None
+        has_changed = False
         if users is not None and users.has_changed():
             try:
                 self.authenticator.replace_users(read_users(users.path))
-                recheck = True
+                recheck = has_changed = True
                 self._log.info("users_reloaded", file=str(users.path))
                 broker.health.end(USERS_STALE)
             except ConfigFault as fault:
@@ -86,15 +87,17 @@ class Rights:
         if acl is not None and acl.has_changed():
             try:
                 self.authorizer.replace(read_acl(acl.path))
-                for account in broker.accounts.values():
-                    account.on_rights_changed()
-                if amqp is not None:
-                    amqp.on_rights_changed()
+                has_changed = True
                 self._log.info("rules_reloaded", file=str(acl.path))
                 broker.health.end(RULES_STALE)
             except ConfigFault as fault:
                 self._log.error("rules_not_reloaded", file=str(acl.path), reason=str(fault))
                 broker.health.begin(RULES_STALE, str(fault))
+        if has_changed:
+            for account in broker.accounts.values():
+                account.on_rights_changed()
+            if amqp is not None:
+                amqp.on_rights_changed()
         if recheck:
             self._end_invalid(broker)
             if amqp is not None:

@@ -74,6 +74,13 @@ class StopFault(Exception):
     """The broker was told to stop and did, but not all it had been told is on disk: why."""
 
 
+def to_account_options(config: Config) -> dict[str, AccountOptions]:
+    return {
+        name: AccountOptions(account.max_connections, account.max_ack_pending)
+        for name, account in config.accounts.items()
+    }
+
+
 class Millstream:
     """A broker in this event loop: `async with Millstream(config) as broker: broker.addresses`."""
 
@@ -85,10 +92,6 @@ class Millstream:
         if uses_disk:
             prepare_data_dir(config.data_dir)
         self._rights = Rights(config)
-        accounts = {
-            name: AccountOptions(account.max_connections, account.max_ack_pending)
-            for name, account in config.accounts.items()
-        }
         self._wakeup = LoopWakeup()
         self._turn = LoopTurn()
         clock = start_clock()
@@ -103,12 +106,13 @@ class Millstream:
             limits,
             store or MemoryStore(),
             self._rights.authorizer,
-            accounts,
+            to_account_options(config),
             None if self._durable is None else self._durable.segments,
             self._wakeup,
             clock,
             self.health,
             self._memory.budget,
+            self._rights.authenticator,
         )
         self._intake = Intake(self._memory.budget.limit)
         log = None if self._durable is None else self._durable.log
@@ -191,6 +195,8 @@ class Millstream:
         broker.restore(now_ns)
         self._declare_queues()
         self._policies.start()
+        for account in broker.accounts.values():
+            account.review_rights()
         if self._durable is not None:
             self._durable.start()
         self._stages.start()

@@ -8,8 +8,11 @@ from mypy_extensions import i64
 
 from millstream.broker.exchange_access import ExchangeAccess
 from millstream.broker.held import Held
+from millstream.broker.letter_post import LetterPost
+from millstream.broker.owner_rights import OwnerRights
 from millstream.broker.pressure import Pressure
 from millstream.broker.queue_access import QueueAccess
+from millstream.broker.revoked_rights import REMOVE, RevokedRights, RightsReview
 from millstream.broker.tasks import TaskQueue
 from millstream.model.clock import Clock
 from millstream.model.counters import Counters
@@ -23,6 +26,7 @@ from millstream.routing.exchanges import Exchanges
 from millstream.routing.retained import Retained
 from millstream.routing.router import Route, Router
 from millstream.security.acl import Authorizer
+from millstream.security.authentication import Authenticator
 from millstream.storage.store import Store
 
 if TYPE_CHECKING:
@@ -43,6 +47,8 @@ class Account:
         agenda: Agenda,
         tasks: TaskQueue,
         memory: MemoryBudget,
+        authenticator: Authenticator | None,
+        revoked: RevokedRights,
         connections_max: i64,
         ack_pending_max: i64,
     ) -> None:
@@ -61,9 +67,12 @@ class Account:
         catalog = Catalog(name, self.router, agenda)
         self.queues = QueueAccess(catalog, limits.queue_auto_create)
         self.exchanges = ExchangeAccess(name, exchanges, self.router, self.queues, store, limits)
-        catalog.exchanges = self.exchanges
         self.retained = Retained(limits.retained_messages_max, limits.retained_bytes_max)
         self.counters = Counters()
+        self.owner_rights = OwnerRights(name, authorizer, authenticator)
+        catalog.exchanges = LetterPost(self.exchanges, self.owner_rights, self.counters)
+        self._revoked = revoked
+        self._review: RightsReview | None = None
         self.sessions: dict[str, Session] = {}
         self.connected: i64 = 0
         self._ack_pending_max: i64 = ack_pending_max
@@ -109,3 +118,14 @@ class Account:
             if session.consumers is not None:
                 for consumer in list(session.consumers.by_name.values()):
                     consumer.on_rights_changed()
+        if self._review is not None:
+            self.tasks.drop(self._review)
+        self._review = self._make_review()
+        self.tasks.add(self._review)
+
+    def review_rights(self) -> None:
+        """Of what the store kept, at start: the rules may be others than before."""
+        self._make_review().run_whole()
+
+    def _make_review(self) -> RightsReview:
+        return RightsReview(self, self.limits.revoked_bindings == REMOVE, self._revoked)

@@ -23,7 +23,9 @@ from millstream.broker.pressure import Pressure
 from millstream.broker.publish import FAN_OUT_SLICE, Publishing
 from millstream.broker.queue_access import Wish
 from millstream.broker.queue_consumer import EPHEMERAL_QUEUE, EXPLICIT
+from millstream.broker.restored_accounts import restore_accounts
 from millstream.broker.retained_sweep import RetainedSweep
+from millstream.broker.revoked_rights import RevokedRights
 from millstream.broker.schedule import Schedule
 from millstream.broker.session import Session
 from millstream.broker.tasks import TaskQueue
@@ -40,6 +42,7 @@ from millstream.queues.agenda import Agenda, NoSegments
 from millstream.queues.definition import EPHEMERAL, Definition
 from millstream.routing.subscription import Subscription
 from millstream.security.acl import Authorizer
+from millstream.security.authentication import Authenticator
 from millstream.security.principal import Principal
 from millstream.storage.record_source import RecordSource
 from millstream.storage.store import Store, StoredSession, StoredSubscription, StoredWill
@@ -62,6 +65,7 @@ class Broker:
         clock: Clock | None = None,
         health: Health | None = None,
         memory: MemoryBudget | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self.limits = limits
         self.store = store
@@ -76,6 +80,8 @@ class Broker:
         self.publishing = Publishing(
             limits.async_fan_out, limits.fan_out_pending_max, self.memory, self.health
         )
+        self._authenticator = authenticator
+        self._revoked = RevokedRights(self.health)
         self.accounts: dict[str, Account] = {}
         self.session_count: i64 = 0
         self._schedule = Schedule()
@@ -108,6 +114,8 @@ class Broker:
             self.agenda,
             self.tasks,
             self.memory,
+            self._authenticator,
+            self._revoked,
             options.connections_max,
             ack_pending_max,
         )
@@ -413,23 +421,7 @@ class Broker:
         """Take over what the store kept: subscriptions route at once, before any client returns."""
         self.clock.now_ns = now_ns
         state = self.store.load()
-        for name, message in state.retained:
-            account = self.accounts.get(name)
-            if account is not None:
-                account.retained.store(message)
-        self.agenda.note_number(state.last_queue)
-        for queue in state.queues:
-            account = self.accounts.get(queue.account)
-            if account is not None:
-                account.queues.catalog.restore(queue)
-        for exchange in state.exchanges:
-            account = self.accounts.get(exchange.account)
-            if account is not None:
-                account.exchanges.restore_exchange(exchange)
-        for binding in state.bindings:
-            account = self.accounts.get(binding.account)
-            if account is not None:
-                account.exchanges.restore_binding(binding)
+        restore_accounts(self.accounts, state, self.agenda)
         for stored in state.sessions:
             self._restore_session(stored, now_ns)
 

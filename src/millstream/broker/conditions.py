@@ -135,6 +135,14 @@ RULES_STALE: Final = Condition(
     "The file of auth.acl_file cannot be used as it is now. The rules read before stay in force.",
     "correct the file: millstream config check",
 )
+RIGHTS_REVOKED: Final = Condition(
+    "rights_revoked",
+    NOTICE,
+    "A binding, an alternate exchange or a dead-letter exchange was made under a right that is gone. It brings nothing "
+    "until the right is back; with auth.revoked_bindings: remove, bindings are removed.",
+    "give the right back (auth.acl_file), or remove what is named: millstream exchange unbind, millstream queue delete",
+    "bindings removed",
+)
 CONFIG_STALE: Final = Condition(
     "config_stale",
     NOTICE,
@@ -208,6 +216,7 @@ CONDITIONS: Final = (
     LOGINS_UNCHECKED,
     USERS_STALE,
     RULES_STALE,
+    RIGHTS_REVOKED,
     CONFIG_STALE,
     CONTROL_DOWN,
     READER_DOWN,

@@ -26,13 +26,10 @@ from millstream.broker.exchange_rules import (
 from millstream.broker.queue_access import QueueAccess
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import Limits
-from millstream.model.message import Message
 from millstream.model.outlet import Outlet
+from millstream.model.owner import Owner
 from millstream.model.queue_topic import is_queue_topic
 from millstream.model.routing_key import key_of_topic, topic_of_key, topic_of_name, topic_of_publish
-from millstream.queues.death import further_keys, is_cycle
-from millstream.queues.directions import read_user_properties
-from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.queue import Queue
 from millstream.routing.binding import Binding
 from millstream.routing.exchange import KINDS, Exchange
@@ -48,7 +45,7 @@ BINDINGS_MAX: Final = 1_000_000  # half a kilobyte each, with wildcards up to on
 
 
 @final
-class ExchangeAccess(ExchangePort):
+class ExchangeAccess:
     def __init__(
         self,
         account: str,
@@ -99,6 +96,7 @@ class ExchangeAccess(ExchangePort):
         auto_delete: bool,
         internal: bool,
         arguments: dict[str, object],
+        owner: Owner | None = None,
     ) -> Exchange:
         """Make it, or see that it is what was asked for."""
         check_not_default(name)
@@ -116,9 +114,10 @@ class ExchangeAccess(ExchangePort):
         if len(self._exchanges.by_name) >= EXCHANGES_MAX + len(PREDECLARED):
             text = f"the account has {EXCHANGES_MAX} exchanges, as many as it may"
             raise Refused(Reason.QUOTA_EXCEEDED, text)
+        wanted.owner = owner
         self._exchanges.by_name[name] = wanted
         if durable:
-            stored = StoredExchange(self._account, name, kind, auto_delete, internal, arguments)
+            stored = StoredExchange(self._account, name, kind, auto_delete, internal, arguments, owner)
             self._store.exchange_fact(exchange_facts.EXCHANGE_SAVED, exchange_facts.encode_exchange(stored))
         self._router.forget_all()  # it may be the alternate of another
         return wanted
@@ -144,11 +143,21 @@ class ExchangeAccess(ExchangePort):
 
     # ---------------------------------------------------------------- bindings
 
-    def bind_queue(self, queue: Queue, source: str, key: bytes, arguments: dict[str, object]) -> None:
+    def bind_queue(
+        self,
+        queue: Queue,
+        source: str,
+        key: bytes,
+        arguments: dict[str, object],
+        owner: Owner | None = None,
+    ) -> None:
+        """By the right of `owner`; None: it is the account's own."""
         check_not_default(source)
         exchange = self.get(source)
         identity = exchange_facts.encode_identity(False, queue.name, key, arguments)
-        self._bind(exchange, queue.name, queue, None, key, arguments, identity, queue.is_durable)
+        is_durable = queue.is_durable and exchange.durable
+        binding = Binding(exchange, queue.name, queue, None, key, arguments, identity, is_durable)
+        self._bind(binding, owner)
 
     def is_bound(self, queue: Queue, source: str, key: bytes, arguments: dict[str, object]) -> bool:
         exchange = self._exchanges.find(source)
@@ -161,13 +170,22 @@ class ExchangeAccess(ExchangePort):
         identity = exchange_facts.encode_identity(False, queue.name, key, arguments)
         return self._unbind(self.get(source), identity)
 
-    def bind_exchange(self, target: str, source: str, key: bytes, arguments: dict[str, object]) -> None:
+    def bind_exchange(
+        self,
+        target: str,
+        source: str,
+        key: bytes,
+        arguments: dict[str, object],
+        owner: Owner | None = None,
+    ) -> None:
         check_not_default(source)
         check_not_default(target)
         exchange = self.get(source)
         following = self.get(target)
         identity = exchange_facts.encode_identity(True, target, key, arguments)
-        self._bind(exchange, target, None, following, key, arguments, identity, following.durable)
+        is_durable = following.durable and exchange.durable
+        binding = Binding(exchange, target, None, following, key, arguments, identity, is_durable)
+        self._bind(binding, owner)
 
     def unbind_exchange(self, target: str, source: str, key: bytes, arguments: dict[str, object]) -> bool:
         check_not_default(source)
@@ -182,36 +200,53 @@ class ExchangeAccess(ExchangePort):
     def bindings_from(self, exchange: Exchange) -> list[Binding]:
         return list(exchange.bindings.values())
 
-    def _bind(
-        self,
-        source: Exchange,
-        target: str,
-        queue: Queue | None,
-        exchange: Exchange | None,
-        key: bytes,
-        arguments: dict[str, object],
-        identity: bytes,
-        is_durable: bool,
-    ) -> None:
-        if identity in source.bindings:
+    def _bind(self, binding: Binding, owner: Owner | None) -> None:
+        source = binding.source
+        known = source.bindings.get(binding.identity)
+        if known is not None:
+            self._bind_again(known, owner)
             return
-        if len(key) > NAME_SIZE_MAX:
+        if len(binding.key) > NAME_SIZE_MAX:
             raise Refused(Reason.PRECONDITION_FAILED, f"a binding key has at most {NAME_SIZE_MAX} bytes")
         if source.kind == "headers":
-            HeaderPattern(arguments)  # refuses what cannot be matched
+            HeaderPattern(binding.arguments)  # refuses what cannot be matched
         if self._exchanges.binding_count >= BINDINGS_MAX:
             text = f"the account has {BINDINGS_MAX} bindings, as many as it may"
             raise Refused(Reason.QUOTA_EXCEEDED, text)
         limits = self._limits
         self._exchanges.costs.check_room(
-            source.kind, key, arguments, limits.shapes_max, limits.amqp_header_conditions_max
+            source.kind,
+            binding.key,
+            binding.arguments,
+            limits.shapes_max,
+            limits.amqp_header_conditions_max,
         )
-        is_durable = is_durable and source.durable
-        binding = Binding(source, target, queue, exchange, key, arguments, identity, is_durable)
         self._exchanges.add(binding)
-        if is_durable:
-            self._note_binding(exchange_facts.BINDING_SAVED, binding)
+        self._own(binding, owner)
         self._router.forget_all()
+
+    def _bind_again(self, binding: Binding, owner: Owner | None) -> None:
+        """It stands by the right of all who made it. What is the account's own stays so."""
+        if not binding.owners:
+            return
+        for known in binding.owners:
+            if owner is not None and known.is_same(owner) and not binding.is_suspended:
+                return
+        self._own(binding, owner)
+        if self._exchanges.suspend(binding, False):
+            self._router.forget_all()
+
+    def _own(self, binding: Binding, owner: Owner | None) -> None:
+        if owner is None:
+            binding.owners = []
+            self._note_binding(exchange_facts.BINDING_SAVED, binding)
+            return
+        exchange_facts.add_owner(binding.owners, owner)
+        if binding.is_durable:
+            body = exchange_facts.encode_binding(self._account, binding.source.name, binding.identity)
+            self._store.exchange_fact(
+                exchange_facts.BINDING_OWNED, exchange_facts.encode_owners([owner], body)
+            )
 
     def _unbind(self, source: Exchange, identity: bytes) -> bool:
         binding = source.bindings.get(identity)
@@ -231,10 +266,28 @@ class ExchangeAccess(ExchangePort):
         self._remove_unused([binding.source for binding in bindings])
         self._router.forget_all()
 
+    def owned_bindings(self) -> list[Binding]:
+        """Those that stand by somebody's right."""
+        found: list[Binding] = []
+        for exchange in self._exchanges.by_name.values():
+            found += [binding for binding in exchange.bindings.values() if binding.owners]
+        return found
+
+    def is_there(self, binding: Binding) -> bool:
+        source = binding.source
+        return source.bindings.get(binding.identity) is binding and self.find(source.name) is source
+
+    def suspend(self, binding: Binding, is_suspended: bool) -> bool:
+        """Whether that is new. The caller tells the router."""
+        return self._exchanges.suspend(binding, is_suspended)
+
+    def remove_binding(self, binding: Binding) -> None:
+        self._take_away(binding)
+        self._remove_unused([binding.source])
+
     def _take_away(self, binding: Binding) -> None:
         self._exchanges.remove(binding)
-        if binding.is_durable:
-            self._note_binding(exchange_facts.BINDING_REMOVED, binding)
+        self._note_binding(exchange_facts.BINDING_REMOVED, binding)
 
     def _remove_unused(self, sources: list[Exchange]) -> None:
         """Exchanges that go with their last binding."""
@@ -260,6 +313,8 @@ class ExchangeAccess(ExchangePort):
         self._router.forget_all()
 
     def _note_binding(self, kind: i64, binding: Binding) -> None:
+        if not binding.is_durable:
+            return
         body = exchange_facts.encode_binding(self._account, binding.source.name, binding.identity)
         self._store.exchange_fact(kind, body)
 
@@ -348,6 +403,12 @@ class ExchangeAccess(ExchangePort):
             return self._router.find_route(name)  # which asks for our bindings itself
         return self._walk(topics, key, topic, None, False, True)
 
+    def find_headers_route(
+        self, start: Exchange, key: bytes, topic: bytes, headers: dict[bytes, object]
+    ) -> Route:
+        """Of a dead letter, whose headers are known as texts alone."""
+        return self._walk(start, key, topic, headers, True, False)
+
     def _walk(
         self,
         start: Exchange,
@@ -400,64 +461,15 @@ class ExchangeAccess(ExchangePort):
             self._by_headers.clear()
             self._weight = 0
 
-    # ------------------------------------------------------------ dead letters
-
-    def post(self, exchange: str, key: bytes, letter: Message) -> bool:
-        """To everyone a publish would reach, except a queue that is full and refuses, or that had it before and would send
-        it round for ever."""
-        found = self._exchanges.find(exchange)
-        if found is None:
-            return False
-        headers: dict[bytes, object] | None = None
-        if self.needs_headers(exchange):
-            headers = {}
-            for name, value in read_user_properties(letter.properties):
-                headers[name] = value
-        keys = [key, *further_keys(letter)]
-        seen: dict[int, None] = {}
-        if len(keys) > 1:
-            route = self.find_common_route(exchange, keys, letter.topic, headers, True)
-            if route is not None:
-                return self._hand_over(route, letter, seen)
-        is_taken = False
-        for each in keys:
-            topic = topic_of_publish(exchange.encode(), each)
-            if headers is not None:
-                route = self._walk(found, each, topic, headers, True, False)
-            else:
-                route = self.find_route(exchange, each, topic, None)
-            if self._hand_over(route, letter, seen):
-                is_taken = True
-        return is_taken
-
-    def _hand_over(self, route: Route, letter: Message, seen: dict[int, None]) -> bool:
-        """To those who have not got it by another of its keys."""
-        is_taken = False
-        for target in route.targets:
-            outlet = target.outlet
-            if id(outlet) in seen:
-                continue
-            seen[id(outlet)] = None
-            if isinstance(outlet, Queue):
-                if is_cycle(outlet.name, letter) or outlet.find_refusal(letter) is not Reason.SUCCESS:
-                    continue
-            outlet.deliver(letter, target)
-            is_taken = True
-        if route.shares is not None:
-            for share in route.shares:
-                chosen = share.choose(None)
-                if chosen is not None:
-                    chosen.outlet.deliver(letter, chosen)
-                    is_taken = True
-        return is_taken
-
     # ---------------------------------------------------------------- recovery
 
     def restore_exchange(self, stored: StoredExchange) -> None:
         if stored.kind in KINDS and stored.name not in self._exchanges.by_name:
-            self._exchanges.by_name[stored.name] = Exchange(
+            exchange = Exchange(
                 stored.name, stored.kind, True, stored.auto_delete, stored.internal, stored.arguments
             )
+            exchange.owner = stored.owner
+            self._exchanges.by_name[stored.name] = exchange
 
     def restore_binding(self, stored: StoredBinding) -> None:
         """Queues and exchanges are there. One of whose ends is gone is taken away for good: another of the same name
@@ -472,5 +484,6 @@ class ExchangeAccess(ExchangePort):
         binding = Binding(
             source, stored.target, queue, following, stored.key, stored.arguments, stored.identity, True
         )
+        binding.owners = stored.owners
         self._exchanges.add(binding)
         self._router.forget_all()

@@ -10,6 +10,14 @@ from millstream.broker.broker import DEFAULT_ACCOUNT, Broker
 from millstream.model.message import NANOSECONDS, Message
 
 PREFIX: Final = "$SYS/broker/"
+ERRORS: Final = (
+    "publishes_denied",
+    "subscribes_denied",
+    "deliveries_denied",
+    "bindings_revoked",
+    "dead_letters_denied",
+    "protocol_errors",
+)
 
 
 @final
@@ -74,6 +82,6 @@ class SystemTopics:
             values["memory/" + name] = text
         for name, count in broker.health.totals().items():
             values["refused/" + name] = str(count)
-        for name in ("publishes_denied", "subscribes_denied", "deliveries_denied", "protocol_errors"):
+        for name in ERRORS:
             values["errors/" + name] = str(totals[name])
         return values

@@ -63,6 +63,7 @@ def to_limits(config: Config) -> Limits:
         shapes_max=broker.max_filter_shapes,
         sys_interval_s=broker.sys_interval,
         queue_auto_create=broker.queue_auto_create,
+        revoked_bindings=config.auth.revoked_bindings,
     )
     return _with_amqp(_with_rates(limits, config.ratelimit), config.amqp)
 

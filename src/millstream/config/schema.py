@@ -35,6 +35,7 @@ from millstream.config.values import (
     Overflow,
     Policy,
     Quality,
+    Revoked,
     Seconds,
     Size,
     Switch,
@@ -413,6 +414,11 @@ class Auth(Section):
     )
     acl_file: OptionalPath = setting(
         None, "Rules for who may publish and subscribe where. Null: everyone may.", is_input_file=True
+    )
+    revoked_bindings: Revoked = setting(
+        _DEFAULTS.revoked_bindings,
+        "What becomes of a binding whose maker has lost the right to it: `suspend` keeps it, and it brings nothing until "
+        "the right is back; `remove` removes it.",
     )
     max_waiting_logins: Whole = setting(
         WAITING_MAX,

@@ -250,6 +250,7 @@ OptionalMilliseconds = Annotated[int | None, BeforeValidator(_optional_milliseco
 OptionalSwitch = Annotated[bool | None, BeforeValidator(_optional_switch)]
 TextList = Annotated[tuple[str, ...], BeforeValidator(_text_list)]
 TransientPolicy = Annotated[Literal["drop_head", "keep"], BeforeValidator(parse_word)]
+Revoked = Annotated[Literal["suspend", "remove"], BeforeValidator(parse_word)]
 Policy = Annotated[Literal["evict", "reject"], BeforeValidator(parse_word)]
 Compression = Annotated[Literal["none", "zstd"], BeforeValidator(parse_word)]
 Durability = Annotated[Literal["fsync", "os", "memory"], BeforeValidator(parse_word)]

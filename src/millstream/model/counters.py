@@ -19,6 +19,8 @@ class Counters:
         self.publishes_denied: i64 = 0
         self.subscribes_denied: i64 = 0
         self.deliveries_denied: i64 = 0
+        self.bindings_revoked: i64 = 0  # suspended or removed, because the right they were made under is gone
+        self.dead_letters_denied: i64 = 0  # the right to where they go is gone
         self.subscribes_limited: i64 = 0  # filters beyond a limit
         self.turns_waited: i64 = 0  # times a client's packets took more than its share of a turn, and waited
         self.dropped_slow: i64 = 0  # at most once, to a connection that does not keep up
@@ -47,6 +49,8 @@ class Counters:
             "publishes_denied": self.publishes_denied,
             "subscribes_denied": self.subscribes_denied,
             "deliveries_denied": self.deliveries_denied,
+            "bindings_revoked": self.bindings_revoked,
+            "dead_letters_denied": self.dead_letters_denied,
             "subscribes_limited": self.subscribes_limited,
             "turns_waited": self.turns_waited,
             "dropped_slow": self.dropped_slow,

@@ -70,6 +70,7 @@ class Limits:
     sys_interval_s: int = 10  # refresh of $SYS; 0 turns it off
 
     # --- queues
+    revoked_bindings: str = "suspend"  # or remove: what becomes of those made under a right that is gone
     queue_auto_create: str = "work"  # kind of a queue that the first use of its name makes; off: none is
 
     # --- AMQP 0.9.1

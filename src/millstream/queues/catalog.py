@@ -171,7 +171,7 @@ class Catalog:
         )
         self.posting += 1
         try:
-            return self.exchanges.post(exchange, key, letter)
+            return self.exchanges.post(exchange, key, letter, queue.definition.owner_of_letters())
         finally:
             self.posting -= 1
 

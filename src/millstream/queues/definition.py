@@ -6,6 +6,7 @@ import json
 from typing import Final, final
 
 from millstream.model.errors import Reason, Refused
+from millstream.model.owner import Owner, read_owner
 from millstream.model.queue_topic import DEAD_LETTER_PREFIX as DEAD_LETTER_PREFIX
 from millstream.model.topic import find_filter_fault
 
@@ -70,6 +71,7 @@ class Definition:
         self.dead_letter_exchange: str | None = None
         self.dead_letter_key: str | None = None  # None: letters keep the key they were published with
         self.arguments: dict[str, object] = {}  # as its declarer gave them
+        self.owner: Owner | None = None  # who that is; None: the account's own
 
     def to_fields(self) -> dict[str, object]:
         return {
@@ -97,7 +99,15 @@ class Definition:
             "dead_letter_exchange": self.dead_letter_exchange,
             "dead_letter_key": self.dead_letter_key,
             "arguments": dict(self.arguments),
+            "owner": None if self.owner is None else self.owner.to_fields(),
         }
+
+    def owner_of_letters(self) -> Owner | None:
+        """By whose right its dead letters are published. None: they are not, or the operator chose the exchange."""
+        exchange = self.dead_letter_exchange
+        if exchange is None or self.arguments.get("x-dead-letter-exchange") != exchange:
+            return None
+        return self.owner
 
     def encode(self) -> bytes:
         return json.dumps(self.to_fields(), separators=(",", ":")).encode()
@@ -152,6 +162,10 @@ def _set_choices(definition: Definition, fields: dict[str, object]) -> None:
     definition.dead_letter_exchange = _read_short(fields, "dead_letter_exchange")
     definition.dead_letter_key = _read_short(fields, "dead_letter_key")
     definition.arguments = _read_arguments(fields)
+    owner = fields.get("owner")
+    definition.owner = read_owner(owner)
+    if owner is not None and definition.owner is None:
+        raise _refuse(f"owner must be an object with user, kind and client, not {owner!r:.100}")
     _set_bindings(definition, fields)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 
 from millstream.model.message import Message
+from millstream.model.owner import Owner
 
 if TYPE_CHECKING:
     from millstream.queues.queue import Queue
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ExchangePort(ABC):
     @abstractmethod
-    def post(self, exchange: str, key: bytes, letter: Message) -> bool:
-        """Publish a dead letter; False when nobody took it. A queue for which `death.is_cycle` holds must not get it."""
+    def post(self, exchange: str, key: bytes, letter: Message, owner: Owner | None) -> bool:
+        """Publish a dead letter by the right of `owner`, None: the account's own. False when nobody took it. A queue for which
+        `death.is_cycle` holds must not get it."""
 
     @abstractmethod
     def on_queue_removed(self, queue: Queue) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from millstream.model.outlet import Outlet
+from millstream.model.owner import Owner
 from millstream.routing.header_match import HeaderPattern
 
 if TYPE_CHECKING:
@@ -35,4 +36,8 @@ class Binding:
         self.arguments = arguments
         self.identity = identity
         self.is_durable = is_durable
+        self.owners: list[
+            Owner
+        ] = []  # none: it is the account's own; else it stands while one of them has the right
+        self.is_suspended = False  # none of them has it now
         self.pattern: HeaderPattern | None = None  # of a headers exchange

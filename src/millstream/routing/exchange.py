@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from millstream.model.owner import Owner
 from millstream.routing.binding import Binding
 from millstream.routing.header_match import HeaderPattern
 from millstream.routing.pattern_tree import PatternTree, has_wild_word
@@ -39,6 +40,8 @@ class Exchange:
         alternate = arguments.get("alternate-exchange")
         # where its messages go that match no binding
         self.alternate: str | None = alternate if isinstance(alternate, str) else None
+        self.owner: Owner | None = None  # who declared it; None: the account's own
+        self.is_alternate_suspended = False  # its owner may not publish there any more
         self.bindings: dict[bytes, Binding] = {}  # from it, by identity
         self.incoming: dict[Binding, None] = {}  # from other exchanges
         self.onward: dict[Binding, None] = {}  # to other exchanges
@@ -48,6 +51,15 @@ class Exchange:
 
     def is_predeclared(self) -> bool:
         return not self.name or self.name.startswith("amq.")
+
+    def declared_alternate(self) -> str | None:
+        """The one that its owner chose; None: there is none, or a policy says which."""
+        alternate = self.arguments.get("alternate-exchange")
+        return alternate if isinstance(alternate, str) else None
+
+    def find_alternate(self) -> str | None:
+        """Where a message goes now that matched nothing."""
+        return None if self.is_alternate_suspended else self.alternate
 
     def ignores_key(self) -> bool:
         """Whether all its messages go the same way."""

@@ -48,6 +48,7 @@ class Exchanges(TopicBindings):
         self.by_name: dict[str, Exchange] = {}
         self.binding_count: i64 = 0
         self.costs = BindingCosts()
+        self._suspended: i64 = 0  # of the bindings
         self._by_queue: dict[Outlet, dict[Binding, None]] = {}
         for name, kind in PREDECLARED:
             self.by_name[name] = Exchange(name, kind, True, False, False, {})
@@ -70,6 +71,7 @@ class Exchanges(TopicBindings):
         binding.source.remove(binding)
         self.binding_count -= 1
         self.costs.remove(binding)
+        self.suspend(binding, False)
         if binding.exchange is not None:
             del binding.exchange.incoming[binding]
             return
@@ -78,6 +80,14 @@ class Exchanges(TopicBindings):
         del bound[binding]
         if not bound:
             del self._by_queue[binding.queue]
+
+    def suspend(self, binding: Binding, is_suspended: bool) -> bool:
+        """Whether that is new."""
+        if binding.is_suspended == is_suspended:
+            return False
+        binding.is_suspended = is_suspended
+        self._suspended += 1 if is_suspended else -1
+        return True
 
     def bindings_of(self, queue: Outlet) -> list[Binding]:
         return list(self._by_queue.get(queue, {}))
@@ -125,6 +135,8 @@ class Exchanges(TopicBindings):
             if further is not None:
                 for other in further:
                     matched += exchange.match(other, headers, by_text)
+            if self._suspended:
+                matched = [binding for binding in matched if not binding.is_suspended]
             for binding in matched:
                 following = binding.exchange
                 if following is None:
@@ -133,8 +145,9 @@ class Exchanges(TopicBindings):
                 elif following.name not in seen:
                     seen[following.name] = None
                     waiting.append(following)
-            if not matched and exchange.alternate is not None and exchange.alternate not in seen:
-                alternate = self.by_name.get(exchange.alternate)
+            if not matched:
+                name = exchange.find_alternate()
+                alternate = None if name is None or name in seen else self.by_name.get(name)
                 if alternate is not None:
                     seen[alternate.name] = None
                     waiting.append(alternate)

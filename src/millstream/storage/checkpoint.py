@@ -175,14 +175,29 @@ class Checkpoint:
             self.orphans += 1
 
     def _apply_exchange(self, kind: int, body: bytes) -> None:
+        if kind == exchange_facts.BINDING_OWNED:
+            self._add_owner(body)
+            return
         is_binding = kind in (exchange_facts.BINDING_SAVED, exchange_facts.BINDING_REMOVED)
         key = binding_entry(body) if is_binding else exchange_entry(body)
+        if is_binding and self._table.get(owners_entry(body)) is not None:
+            self._table.delete(owners_entry(body))
         if kind in (exchange_facts.EXCHANGE_SAVED, exchange_facts.BINDING_SAVED):
             self._table.put(key, body)
         elif self._table.get(key) is not None:
             self._table.delete(key)
         else:
             self.orphans += 1
+
+    def _add_owner(self, body: bytes) -> None:
+        added, binding = exchange_facts.decode_owners(body)
+        key = owners_entry(binding)
+        before = self._table.get(key)
+        owners = [] if before is None else exchange_facts.decode_owners(before)[0]
+        for owner in added:
+            exchange_facts.add_owner(owners, owner)
+        self._table.put(binding_entry(binding), binding)
+        self._table.put(key, exchange_facts.encode_owners(owners, binding))
 
     def _apply_session(self, kind: int, body: bytes) -> None:
         if kind not in _SESSION_KINDS:
@@ -332,6 +347,10 @@ def binding_entry(body: bytes) -> bytes:
     return b"k" + to_key(body)
 
 
+def owners_entry(binding: bytes) -> bytes:
+    return b"o" + to_key(binding)
+
+
 def read_meta(table: Table) -> tuple[int, int]:
     """(last sequence, last file) folded into the table."""
     meta = table.get(META)
@@ -408,3 +427,5 @@ def load_exchanges(table: Table, exchanges: ExchangeFold) -> None:
         exchanges.apply(exchange_facts.EXCHANGE_SAVED, body)
     for _, body in table.items(b"k"):
         exchanges.apply(exchange_facts.BINDING_SAVED, body)
+    for _, body in table.items(b"o"):
+        exchanges.apply(exchange_facts.BINDING_OWNED, body)

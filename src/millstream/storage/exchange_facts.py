@@ -6,6 +6,9 @@ by facts of their own.
 
     exchange   account, name, definition (JSON, so that a release may add to it)
     binding    account, source, then its identity: kind of the target (one byte), target, key, arguments (JSON, keys sorted)
+    owned      owner (JSON), then a binding: it is there, and this owner has made it, beside those that had before
+
+A binding that was saved without an owner is the account's own, whoever had made it before.
 """
 
 from __future__ import annotations
@@ -14,14 +17,16 @@ import json
 import struct
 from typing import Final, final
 
+from millstream.model.owner import OWNERS_MAX, Owner, read_owner
 from millstream.storage.facts import FactFault, Reader
 
 EXCHANGE_SAVED: Final = 40
 EXCHANGE_REMOVED: Final = 41
 BINDING_SAVED: Final = 42
 BINDING_REMOVED: Final = 43
+BINDING_OWNED: Final = 44
 FIRST_KIND: Final = EXCHANGE_SAVED
-LAST_KIND: Final = BINDING_REMOVED
+LAST_KIND: Final = BINDING_OWNED
 
 TO_QUEUE: Final = b"q"
 TO_EXCHANGE: Final = b"e"
@@ -39,6 +44,7 @@ class StoredExchange:
         auto_delete: bool,
         internal: bool,
         arguments: dict[str, object],
+        owner: Owner | None = None,
     ) -> None:
         self.account = account
         self.name = name
@@ -46,6 +52,7 @@ class StoredExchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
+        self.owner = owner
 
     def key(self) -> tuple[str, str]:
         return (self.account, self.name)
@@ -70,6 +77,7 @@ class StoredBinding:
         self.key = key
         self.arguments = arguments
         self.identity = identity
+        self.owners: list[Owner] = []
 
 
 def encode_exchange(exchange: StoredExchange) -> bytes:
@@ -79,6 +87,8 @@ def encode_exchange(exchange: StoredExchange) -> bytes:
         "internal": exchange.internal,
         "arguments": exchange.arguments,
     }
+    if exchange.owner is not None:
+        fields["owner"] = exchange.owner.to_fields()
     return encode_exchange_name(exchange.account, exchange.name) + _pack(_to_json(fields))
 
 
@@ -96,6 +106,7 @@ def decode_exchange(body: bytes) -> StoredExchange:
         fields.get("auto_delete") is True,
         fields.get("internal") is True,
         arguments,
+        _read_known_owner(fields["owner"]) if "owner" in fields else None,
     )
 
 
@@ -138,6 +149,35 @@ def decode_binding(body: bytes) -> StoredBinding:
     )
 
 
+def encode_owners(owners: list[Owner], binding: bytes) -> bytes:
+    """One, as a fact tells it, or all of them, as a table keeps them."""
+    return _pack(b"\n".join([_to_json(owner.to_fields()) for owner in owners])) + binding
+
+
+def decode_owners(body: bytes) -> tuple[list[Owner], bytes]:
+    """(owners, the binding)"""
+    listed = Reader(body, 0).take()
+    return [_read_known_owner(_from_json(text)) for text in listed.split(b"\n")], body[4 + len(listed) :]
+
+
+def add_owner(owners: list[Owner], owner: Owner) -> None:
+    """One that is there comes last now; where there are as many as are kept the first one goes."""
+    for at, other in enumerate(owners):
+        if other.is_same(owner):
+            del owners[at]
+            break
+    if len(owners) >= OWNERS_MAX:
+        del owners[0]
+    owners.append(owner)
+
+
+def _read_known_owner(fields: object) -> Owner:
+    owner = read_owner(fields)
+    if owner is None:
+        raise FactFault("an owner cannot be read")
+    return owner
+
+
 def _pack(part: bytes) -> bytes:
     return _U32.pack(len(part)) + part
 
@@ -162,7 +202,7 @@ class ExchangeFold:
 
     def __init__(self) -> None:
         self.exchanges: dict[tuple[str, str], StoredExchange] = {}
-        self.bindings: dict[bytes, None] = {}  # bodies
+        self.bindings: dict[bytes, list[Owner]] = {}  # by their bodies
         self.orphans = 0  # taken away without having been there: only after damage
 
     def apply(self, kind: int, body: bytes) -> None:
@@ -173,11 +213,21 @@ class ExchangeFold:
             if self.exchanges.pop(decode_exchange_name(body), None) is None:
                 self.orphans += 1
         elif kind == BINDING_SAVED:
-            self.bindings[body] = None
+            self.bindings[body] = []
+        elif kind == BINDING_OWNED:
+            owners, binding = decode_owners(body)
+            known = self.bindings.setdefault(binding, [])
+            for owner in owners:
+                add_owner(known, owner)
         elif body in self.bindings:
             del self.bindings[body]
         else:
             self.orphans += 1
 
     def decode_bindings(self) -> list[StoredBinding]:
-        return [decode_binding(body) for body in self.bindings]
+        found: list[StoredBinding] = []
+        for body, owners in self.bindings.items():
+            binding = decode_binding(body)
+            binding.owners = owners
+            found.append(binding)
+        return found

@@ -6,8 +6,15 @@ import struct
 from typing import Final, final
 
 from millstream.storage import facts
-from millstream.storage.checkpoint import META, binding_entry, exchange_entry, query_entry, to_key
-from millstream.storage.exchange_facts import decode_binding, decode_exchange
+from millstream.storage.checkpoint import (
+    META,
+    binding_entry,
+    exchange_entry,
+    owners_entry,
+    query_entry,
+    to_key,
+)
+from millstream.storage.exchange_facts import decode_binding, decode_exchange, decode_owners
 from millstream.storage.facts import FactFault
 from millstream.storage.fold import PLACEHOLDER
 from millstream.storage.segment_list import is_entry
@@ -19,7 +26,7 @@ _KEY: Final = struct.Struct(">Q")
 _PAIR: Final = struct.Struct(">QQ")
 _USES_SIZE: Final = 4
 _META_SIZE: Final = 16
-_PREFIXES: Final = b"msuidwrqxbekg"
+_PREFIXES: Final = b"msuidwrqxbekgo"
 _WORDS: Final = {
     "m": "a message",
     "s": "a session",
@@ -34,6 +41,7 @@ _WORDS: Final = {
     "e": "an exchange",
     "k": "a binding of an exchange",
     "g": "the name of a segment",
+    "o": "the owners of a binding",
 }
 
 
@@ -119,6 +127,8 @@ def _is_right(key: bytes, body: bytes) -> bool:
     if kind == b"k":
         decode_binding(body)
         return key == binding_entry(body)
+    if kind == b"o":
+        return key == owners_entry(decode_owners(body)[1])
     decode_state(_KEY.unpack(rest)[0], body)
     return True
 

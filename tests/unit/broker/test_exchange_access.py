@@ -210,9 +210,11 @@ def test_a_dead_letter_reaches_whom_a_publish_would(world: Rabbit) -> None:
     world.exchange("x")
     world.access.bind_queue(queue, "x", b"k", {})
     letter = make_message(b"t", b"payload")
-    assert world.access.post("x", b"k", letter)
-    assert not world.access.post("x", b"other", letter)
-    assert not world.access.post("missing", b"k", letter)
+    post = world.account.queues.catalog.exchanges
+    assert post is not None
+    assert post.post("x", b"k", letter, None)
+    assert not post.post("x", b"other", letter, None)
+    assert not post.post("missing", b"k", letter, None)
     assert queue.depth() == 1
 
 

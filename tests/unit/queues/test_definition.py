@@ -40,6 +40,7 @@ FIELDS: dict[str, object] = {
     "dead_letter_exchange": "",
     "dead_letter_key": "k.é",
     "arguments": {"x-max-length": 6, "nested": [1, {"a": None}]},
+    "owner": {"user": "é", "kind": "user", "client": "amqp-1"},
 }
 
 
@@ -82,6 +83,7 @@ def test_what_a_later_release_wrote_is_left_out() -> None:
         ("dead_letter_exchange", 5, "at most 255 bytes"),
         ("dead_letter_key", "é" * 128, "at most 255 bytes"),
         ("arguments", [], "must be an object"),
+        ("owner", {"user": "alice"}, "user, kind and client"),
         ("arguments", {"a": b"bytes"}, "JSON"),
         ("arguments", {"a": "x" * 65_536}, "longer than"),
         ("bindings", "a", "list"),

@@ -132,6 +132,7 @@ def _make_queue(endpoint: AmqpEndpoint, name: str, method: QueueDeclare) -> Queu
         rights.check_destination(
             endpoint, definition.dead_letter_exchange, None if key is None else key.encode()
         )
+    definition.owner = rights.owner_of(endpoint)
     endpoint.context.policies.shape(name, definition)
     return _add_queue(endpoint, name, definition)
 
@@ -216,7 +217,10 @@ def bind_queue(endpoint: AmqpEndpoint, method: QueueBind) -> None:
     kind = exchanges.get(source).kind
     queue = find_queue(endpoint, method.queue)
     rights.check_source(endpoint, source, kind, method.routing_key)
-    exchanges.bind_queue(queue, source, method.routing_key, plain_arguments(method.arguments))
+    owner = (
+        None if queue.owner is not None else rights.owner_of(endpoint)
+    )  # that of one connection is looked after there
+    exchanges.bind_queue(queue, source, method.routing_key, plain_arguments(method.arguments), owner)
 
 
 def unbind_queue(endpoint: AmqpEndpoint, method: QueueUnbind) -> None:
@@ -253,7 +257,10 @@ def declare_exchange(endpoint: AmqpEndpoint, method: ExchangeDeclare) -> None:
     if isinstance(alternate, bytes) and exchanges.find(name) is None:
         rights.check_destination(endpoint, alternate.decode(errors="replace"), None)
     arguments = plain_arguments(method.arguments)
-    exchange = exchanges.declare(name, kind, method.durable, method.auto_delete, method.internal, arguments)
+    owner = rights.owner_of(endpoint)
+    exchange = exchanges.declare(
+        name, kind, method.durable, method.auto_delete, method.internal, arguments, owner
+    )
     exchanges.set_alternate(exchange, endpoint.context.policies.find_alternate(name))
 
 
@@ -276,7 +283,8 @@ def bind_exchange(endpoint: AmqpEndpoint, method: ExchangeBind) -> None:
     rights.check_source(endpoint, source, kind, method.routing_key)
     # who publishes to the source publishes to the target from now on
     rights.check_destination(endpoint, target, method.routing_key if kind == DIRECT else None)
-    exchanges.bind_exchange(target, source, method.routing_key, plain_arguments(method.arguments))
+    owner = rights.owner_of(endpoint)
+    exchanges.bind_exchange(target, source, method.routing_key, plain_arguments(method.arguments), owner)
 
 
 def unbind_exchange(endpoint: AmqpEndpoint, method: ExchangeUnbind) -> None:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from millstream.broker.owner_rights import filter_of_exchange, filter_of_source
 from millstream.model.errors import Reason, Refused
+from millstream.model.owner import Owner
 from millstream.model.queue_topic import queue_prefix
-from millstream.model.routing_key import TOPIC_EXCHANGE, filter_of_binding, topic_of_publish
 from millstream.protocols.amqp091.wire.methods import BasicCancel
-from millstream.routing.exchange import DIRECT, TOPIC
 
 if TYPE_CHECKING:
     from millstream.protocols.amqp091.channel import Channel
@@ -65,8 +65,6 @@ def check_destination(endpoint: AmqpEndpoint, name: str, key: bytes | None) -> N
     account = endpoint.account
     assert account is not None
     wanted = filter_of_exchange(name.encode()) if key is None else account.exchanges.topic_of(name, key)
-    if not name and key is None:
-        wanted = b"$queue/#"
     if not _has_all(endpoint, wanted, True):
         raise _deny(endpoint, "write", f"exchange '{name or 'amq.default'}'", wanted)
 
@@ -105,22 +103,11 @@ def _cancel(endpoint: AmqpEndpoint, channel: Channel, consumer: AmqpConsumer) ->
     endpoint.machine.send(channel.number, BasicCancel(consumer.tag, True))
 
 
-def filter_of_exchange(name: bytes) -> bytes:
-    """Everything that is published to an exchange."""
-    if name == TOPIC_EXCHANGE:
-        return b"#"
-    return topic_of_publish(name, b"-")[:-1] + b"#"
-
-
-def filter_of_source(name: bytes, kind: str, key: bytes) -> bytes:
-    if kind == TOPIC:
-        bound = filter_of_binding(key)
-        if bound is None:
-            return filter_of_exchange(name)
-        if name == TOPIC_EXCHANGE:
-            return bound
-        return filter_of_exchange(name)[:-1] + bound
-    return topic_of_publish(name, key) if kind == DIRECT else filter_of_exchange(name)
+def owner_of(endpoint: AmqpEndpoint) -> Owner:
+    """By whose right it is that this connection makes something that outlives it."""
+    principal = endpoint.principal
+    assert principal is not None
+    return Owner(principal.name, principal.kind, endpoint.connection_id)
 
 
 def _has_all(endpoint: AmqpEndpoint, filter: bytes, on_publish: bool) -> bool:
