@@ -51,13 +51,20 @@ class Observation:
 
 class AttackRun:
     def __init__(
-        self, attack: Attack, cores: list[int], seconds: float, scale: float, recovery_s: float = RECOVERY_S
+        self,
+        attack: Attack,
+        cores: list[int],
+        seconds: float,
+        scale: float,
+        recovery_s: float = RECOVERY_S,
+        control_s: float = CONTROL_S,
     ) -> None:
         self._attack = attack
         self._cores = cores
         self._seconds = seconds
         self._scale = scale
         self._recovery_s = recovery_s
+        self._control_s = control_s
         self._found = Observation(attack.name, seconds, recovery_s)
 
     def run(self) -> Observation:
@@ -83,7 +90,7 @@ class AttackRun:
         with self._start_witness(broker) as witness:
             counters = self._read_counters(broker)
             tell(witness, "window control")
-            time.sleep(CONTROL_S)
+            time.sleep(self._control_s)
             found.memory_before = read_memory(broker.pid)
             tell(witness, "window attack")
             self._run_attackers(broker)
