@@ -180,7 +180,7 @@ LISTENER_FAILING: Final = Condition(
 CLIENT_BUSY: Final = Condition(
     "client_busy",
     NOTICE,
-    "The broker has little time left, and a client or an address takes much of it, or an address opens very many connections. "
+    "The broker has little time left, and a client or an address takes much of it, or an address opens or abandons very many connections. "
     "Everybody is served in turn, and slower.",
     "the cause names the client; limit it (ratelimit.enabled, ratelimit.message.rate, ratelimit.connection.rate) if it may not",
     "times named",

@@ -1,4 +1,4 @@
-"""Names the clients that keep the broker busy, and the addresses that open very many connections.
+"""Names the clients that keep the broker busy, and the addresses that open or abandon very many connections.
 
 Every connection counts the time that acting on its input has taken. That is looked at once a second, and only while the
 thread of the loop has little time left: whoever takes much of it for two looks in a row is told to the operator, in the log
@@ -20,8 +20,11 @@ from millstream.runtime.transport import TransportLink
 
 INTERVAL_NS: Final = NANOSECONDS
 BUSY_SHARE: Final = 0.6  # of the time between two looks in which the thread ran, or wanted to
-CLIENT_SHARE: Final = 0.2  # of what was spent on the input of all connections
-STORM_PER_S: Final = 200  # connections from one address
+CLIENT_SHARE: Final = 0.2  # of that time, spent on the input of one address
+OPENED_PER_S: Final = 100  # connections from one address
+OPENED_ALL_PER_S: Final = 500  # from all; then the first of them is named
+ABANDONED_PER_S: Final = 20  # connections from one address that ended before anybody had logged in
+ABANDONED_ALL_PER_S: Final = 100
 NAMED_MAX: Final = 3  # addresses in one look
 QUIET_NS: Final = 60 * NANOSECONDS  # an address is not told again before this
 TOLD_MAX: Final = 1000
@@ -51,33 +54,41 @@ class BusyClients:
         before = self._spent
         self._spent = {link: int(link.spent_ns) for link in self._gate.links}
         if before is not None:
-            self._tell_busy(now_ns, before)
+            self._tell_busy(now_ns, elapsed, before)
 
     def _tell_storms(self, now_ns: int, elapsed: int) -> None:
-        opened = self._gate.take_opened()
-        for address, count in sorted(opened.items(), key=lambda item: -item[1])[:NAMED_MAX]:
-            rate = count * NANOSECONDS // elapsed
-            if rate >= STORM_PER_S:
-                self._tell(now_ns, address, "", f"opens {rate:,} connections a second")
+        gate = self._gate
+        for counts, one_max, all_max, words in (
+            (gate.opened, OPENED_PER_S, OPENED_ALL_PER_S, "opens"),
+            (gate.abandoned, ABANDONED_PER_S, ABANDONED_ALL_PER_S, "leaves before it has logged in"),
+        ):
+            total = int(counts.total) * NANOSECONDS // elapsed
+            found = counts.take()
+            first = sorted(found, key=lambda address: -found[address])[:NAMED_MAX]
+            for place, address in enumerate(first):
+                rate = found[address] * NANOSECONDS // elapsed
+                if rate >= one_max:
+                    self._tell(now_ns, address, "", f"{words}: {rate:,} connections a second")
+                elif place == 0 and total >= all_max:
+                    text = f"{words}: {total:,} connections a second from {len(found):,} addresses, {rate:,} from this one"
+                    self._tell(now_ns, address, "", text)
 
-    def _tell_busy(self, now_ns: int, before: dict[TransportLink, int]) -> None:
+    def _tell_busy(self, now_ns: int, elapsed: int, before: dict[TransportLink, int]) -> None:
         assert self._spent is not None
-        total = 0
         by_address: dict[str, list[tuple[int, TransportLink]]] = {}
         for link, spent in self._spent.items():
             grown = spent - before.get(link, 0)
             if grown > 0:
-                total += grown
                 by_address.setdefault(link.address, []).append((grown, link))
         sums = {address: sum(grown for grown, _ in links) for address, links in by_address.items()}
         for address in sorted(sums, key=lambda name: -sums[name])[:NAMED_MAX]:
-            if sums[address] < CLIENT_SHARE * total:
+            if sums[address] < CLIENT_SHARE * elapsed:
                 break
             links = by_address[address]
             _, link = max(links, key=lambda item: item[0])
             client = "" if link.endpoint is None else link.endpoint.describe()
             count = f"{len(links)} connections" if len(links) > 1 else "one connection"
-            share = 100 * sums[address] // total
+            share = min(100, 100 * sums[address] // elapsed)
             self._tell(now_ns, address, client, f"what it sends takes {share} % of the time ({count})")
 
     def _tell(self, now_ns: int, address: str, client_id: str, text: str) -> None:

@@ -7,7 +7,7 @@ authenticated it, and each of those is bounded in time, bytes and number.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -16,6 +16,7 @@ from millstream.model.limits import Limits
 from millstream.protocols.endpoint import Endpoint, Link
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.endpoint import MqttEndpoint
+from millstream.runtime.address_counts import AddressCounts
 from millstream.runtime.deadlines import Deadlines
 from millstream.runtime.intake import Intake
 from millstream.runtime.loop_clock import LoopClock
@@ -24,9 +25,6 @@ from millstream.security.rate import BucketTable, address_key
 
 if TYPE_CHECKING:
     from millstream.runtime.transport import TransportLink
-
-
-OPENED_MAX: Final = 10_000  # addresses whose connections are counted between two looks
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -102,14 +100,14 @@ class Gate:
         self.strange: dict[TransportLink, None] = {}  # connections that are not authenticated yet
         self._by_address: dict[str, int] = {}
         self._rates = BucketTable(limits.connection_rate, limits.connection_burst)
-        self._opened: dict[str, int] = {}  # connections by address, since they were asked for
+        self.opened = AddressCounts()  # connections, refused ones included
+        self.abandoned = AddressCounts()  # those that ended before anybody had logged in
         self.is_open = True
 
     def admit(self, address: str, now_ns: i64) -> bool:
         """Whether one more stranger from this address may stay; counts it if so."""
         limits = self.limits
-        if address in self._opened or len(self._opened) < OPENED_MAX:
-            self._opened[address] = self._opened.get(address, 0) + 1
+        self.opened.add(address)
         key = address_key(address)
         if not self.is_open or self.connections >= self.connections_max:
             self.refused_full += 1
@@ -153,12 +151,6 @@ class Gate:
         if strangers >= limits.unauthenticated_per_address_max:
             cause = f"{strangers:,} from {address} have not logged in (mqtt.max_unauthenticated_per_address)"
         self.health.report(HANDSHAKES_FULL, cause)
-
-    def take_opened(self) -> dict[str, int]:
-        """How many connections were opened from each address since this was asked last, refused ones included."""
-        opened = self._opened
-        self._opened = {}
-        return opened
 
     def on_known(self, address: str) -> None:
         """A stranger has become a client, or left."""

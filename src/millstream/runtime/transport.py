@@ -68,6 +68,8 @@ class TransportLink(Link):
 
     def release(self) -> None:
         """It is counted no more; for one whose TLS handshake failed, which nobody calls lost."""
+        if self._is_stranger:
+            self.gate.abandoned.add(self.address)
         self._be_known()
         if self._is_counted:
             self._is_counted = False

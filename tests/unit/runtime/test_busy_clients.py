@@ -6,7 +6,13 @@ from fake_transport import FakeTransport, GateWorld
 
 from millstream.broker.conditions import CLIENT_BUSY
 from millstream.broker.health import Health
-from millstream.runtime.busy_clients import STORM_PER_S, BusyClients, ThreadTime
+from millstream.runtime.busy_clients import (
+    ABANDONED_PER_S,
+    OPENED_ALL_PER_S,
+    OPENED_PER_S,
+    BusyClients,
+    ThreadTime,
+)
 from millstream.runtime.tcp import TcpConnection
 
 SECOND_NS = 10**9
@@ -51,7 +57,7 @@ def test_a_client_that_takes_most_of_a_busy_broker_is_named() -> None:
         world.pass_second(0.9, {heavy: 0.7, light: 0.05})
     assert world.named() == ["192.0.2.1"]
     assert "192.0.2.1" in world.cause()
-    assert "93 % of the time" in world.cause()
+    assert "70 % of the time" in world.cause()
 
 
 def test_many_connections_from_one_address_count_together() -> None:
@@ -104,15 +110,35 @@ def test_equal_shares_of_very_many_are_nobodys_fault() -> None:
 
 def test_an_address_that_opens_very_many_connections_is_named_though_there_is_time() -> None:
     world = BusyWorld()
-    for _ in range(STORM_PER_S):
+    for _ in range(OPENED_PER_S):
         world.gate.admit("192.0.2.1", world.time_ns)
-    for _ in range(STORM_PER_S - 1):
+    for _ in range(OPENED_PER_S - 1):
         world.gate.admit("192.0.2.2", world.time_ns)
     world.pass_second(0.1, {})
     assert world.named() == ["192.0.2.1"]
-    assert f"opens {STORM_PER_S} connections a second" in world.cause()
+    assert f"opens: {OPENED_PER_S} connections a second" in world.cause()
     world.pass_second(0.1, {})
     assert world.named() == ["192.0.2.1"]
+
+
+def test_a_storm_from_very_many_addresses_names_the_first_of_them() -> None:
+    world = BusyWorld()
+    for number in range(OPENED_ALL_PER_S):
+        world.gate.admit(f"192.0.2.{number % 250}", world.time_ns)
+    world.pass_second(0.1, {})
+    assert world.named() == ["192.0.2.0"]
+    assert "from 250 addresses, 2 from this one" in world.cause()
+
+
+def test_an_address_whose_connections_end_before_they_log_in_is_named() -> None:
+    world = BusyWorld()
+    for number in range(ABANDONED_PER_S):
+        world.connect_from("192.0.2.1").connection_lost(None)
+        if number:
+            world.connect_from("192.0.2.2").connection_lost(None)
+    world.pass_second(0.1, {})
+    assert world.named() == ["192.0.2.1"]
+    assert f"leaves before it has logged in: {ABANDONED_PER_S} connections a second" in world.cause()
 
 
 def test_what_a_connection_sends_takes_time_that_is_counted_for_it() -> None:
