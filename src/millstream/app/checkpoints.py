@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from millstream.runtime.checkpoint_run import DAMAGE, DONE, FAILED, PACKED
+from millstream.runtime.checkpoint_run import CHECK, CHECKED, DAMAGE, DONE, FAILED, PACKED
 
 
 class Checkpoints:
@@ -16,9 +16,30 @@ class Checkpoints:
         self._segment_size = segment_size
         self._is_packed = is_packed
         self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()  # it does one thing at a time
 
     async def fold(self, last_file: int) -> tuple[str, list[str]]:
         """(why it failed or nothing, what is damaged)."""
+        answer, damage = await self._ask(b"%d" % last_file)
+        return ("" if answer == DONE else answer), damage
+
+    async def check(self) -> tuple[bool, list[str], str]:
+        """Read the next segment: (whether there was one, what is damaged, why it failed or nothing)."""
+        answer, damage = await self._ask(CHECK.encode())
+        return answer == DONE, damage, ("" if answer in (DONE, CHECKED) else answer)
+
+    async def _ask(self, question: bytes) -> tuple[str, list[str]]:
+        """(DONE, CHECKED or why it failed, what is damaged)."""
+        async with self._turn:
+            try:
+                return await self._ask_now(question)
+            except asyncio.CancelledError:
+                if self._process is not None and self._process.returncode is None:
+                    self._process.kill()  # nobody else may be given its answer; it can be killed at any moment
+                    await self._process.wait()
+                raise
+
+    async def _ask_now(self, question: bytes) -> tuple[str, list[str]]:
         process = self._process
         if process is None or process.returncode is not None:
             process = self._process = await self._start()
@@ -27,15 +48,15 @@ class Checkpoints:
         damage: list[str] = []
         last = "it was killed"
         try:
-            process.stdin.write(b"%d\n" % last_file)
+            process.stdin.write(question + b"\n")
             await process.stdin.drain()
             while True:
                 line = (await process.stdout.readline()).decode(errors="replace").rstrip("\n")
                 if not line:
                     await process.wait()
                     return last, damage
-                if line == DONE:
-                    return "", damage
+                if line in (DONE, CHECKED):
+                    return line, damage
                 if line.startswith(FAILED):
                     return line[len(FAILED) :], damage
                 if line.startswith(DAMAGE):

@@ -14,7 +14,15 @@ import structlog
 
 from millstream.app.checkpoints import Checkpoints
 from millstream.app.data_dir import prepare_data_dir
-from millstream.app.data_folder import StorageFault, check_restored, lock, open_folder, verify_command
+from millstream.app.data_folder import (
+    QueueFolders,
+    StorageFault,
+    check_restored,
+    lock,
+    open_folder,
+    verify_command,
+)
+from millstream.app.segment_checks import SegmentChecks
 from millstream.broker.conditions import CHECKPOINT_FAILING, STORAGE_DAMAGED, STORAGE_UNREADABLE
 from millstream.broker.health import Health
 from millstream.config.storage import Storage
@@ -66,6 +74,8 @@ class DurableStore:
         with_sync = settings.durability == "fsync"
         is_packed = settings.segment_compression == "zstd"
         self._checkpoints = Checkpoints(data_dir, settings.segment_size, is_packed)
+        self._checks = SegmentChecks(self._checkpoints, self._on_damage)
+        self._is_to_check = settings.check_segments
         prepare_data_dir(data_dir)
         self._lock = lock(data_dir)
         check_restored(data_dir)
@@ -77,6 +87,7 @@ class DurableStore:
         except DiskFault as fault:
             raise StorageFault(f"{data_dir}: {fault.text}", verify_command(data_dir)) from None
         self._keeper = SharedKeeper(directory.keeper)
+        self._has_segments = bool(QueueFolders(data_dir).numbers())
         fold, next_number = found.fold, found.next_number
         self._unsure = find_unsure(self._disk, found)
         self.damage = found.damage
@@ -174,6 +185,8 @@ class DurableStore:
         except DiskFault as fault:
             raise StorageFault(f"{self._data_dir}: {fault.text}", verify_command(self._data_dir)) from None
         self._fold_sealed()
+        if self._is_to_check and self._has_segments:
+            self._checks.start()
 
     def _on_damage(self, sentence: str) -> None:
         self._log_line.error("storage_damaged", range=sentence)
@@ -290,6 +303,7 @@ class DurableStore:
         await self._write_out()
         if self._sealing is not None:
             self._sealing.cancel()
+        await self._checks.close()
         try:
             async with asyncio.timeout(CHECKPOINT_END_S):
                 if self._checkpoint is not None:

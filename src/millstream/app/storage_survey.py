@@ -20,6 +20,7 @@ from millstream.storage.recovery import find_gap
 from millstream.storage.segment_check import CheckedSegment
 from millstream.storage.segment_format import decode_names, folder_name
 from millstream.storage.segment_list import SegmentInventory
+from millstream.storage.segment_survey import GAP_TEXT, SegmentFinding
 from millstream.storage.stage_facts import FIRST_KIND, LAST_KIND, StageFold, StoredQuery
 from millstream.storage.stage_format import StageFault, stage_name
 from millstream.storage.stage_reader import StageReader
@@ -250,36 +251,22 @@ def _survey_log(survey: Survey, found: RecoveredFile, last_sequence: int, faults
 
 def _survey_segment(survey: Survey, checked: CheckedSegment, queue: StoredQueue, end: int) -> None:
     """`end`: no offset of this segment is above it."""
-    lost: list[str] = []
-    parts: list[str] = []
-    if checked.fault is not None:
-        parts.append(checked.fault)
+    found = SegmentFinding(checked, queue, end)
     if checked.is_foreign:
         survey.foreign.append(checked.name)
-    for missing in checked.lost:
-        last = missing.last if missing.last >= 0 else end - 1
-        parts.append(f"bytes {missing.stored_start} to {missing.stored_end} are no records")
-        lost.append(f"the offsets {missing.first} to {last} of the queue {queue.name!r}")
-    if checked.is_index_bad:
-        parts.append("its index must be made again")
-    if checked.torn_at >= 0 and not parts:
-        state = f"a torn write at byte {checked.torn_at}, never committed"
-    elif checked.is_damaged():
-        state = "damaged: " + "; ".join(parts)
-    else:
-        state = "; ".join(parts) or "good"
-    if checked.is_damaged():
+    if found.is_damaged:
         survey.segments.append(checked)
     survey.findings.append(
-        Finding(checked.name, "records", checked.records, state, checked.is_damaged(), lost)
+        Finding(checked.name, "records", checked.records, found.state, found.is_damaged, found.lost)
     )
 
 
 def _survey_gaps(survey: Survey, queue: StoredQueue, segments: list[CheckedSegment]) -> None:
     lost = [gap.sentence() for gap in find_gaps(queue, segments, survey.known_gaps[queue.number])]
     if lost:
-        state = "damaged: offsets are in none of its segments; a file is gone, or never got them"
-        survey.findings.append(Finding(folder_name(queue.number), "records", 0, state, True, lost))
+        survey.findings.append(
+            Finding(folder_name(queue.number), "records", 0, f"damaged: {GAP_TEXT}", True, lost)
+        )
 
 
 def _survey_stages(survey: Survey, disk: Disk) -> None:

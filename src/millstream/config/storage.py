@@ -52,6 +52,11 @@ class Storage(Section):
         minimum=64 * KIB,
         maximum=4 * GIB,
     )
+    check_segments: bool = setting(
+        True,
+        "Whether the files with the records of queues are read once after a start, in the background with a fifth of one processor at "
+        "most, and damage in them is named in the log. Without it damage in a record is named when that is read.",
+    )
     segment_compression: Compression = setting(
         "none",
         "Whether new files with the records of a queue are compressed: `zstd` makes text and JSON several times smaller, at "

@@ -1,7 +1,8 @@
 """`python -m millstream.runtime.checkpoint_run DIR SEGMENT_SIZE PARENT`: folds the log up to a file, then removes it.
 
 A process of its own, which lives as long as its broker: folding is work for a processor, and the loop must not feel it.
-It reads numbers of files, one a line, and answers each with `done` or `failed`, after what it found damaged.
+It reads numbers of files, one a line, and answers each with `done` or `failed`, after what it found damaged. Asked to `check`, it
+reads one more segment, and says `checked` when there was none left.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from millstream.storage.log_files import FOLDER, file_number
 from millstream.storage.log_recovery import Damage, log_names, read_file
 from millstream.storage.manifest import ManifestFault, find_manifest
 from millstream.storage.recovery import copy_aside, find_gap
+from millstream.storage.segment_survey import SegmentSurvey
 from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.table import Table
 
 DONE: Final = "done"
 FAILED: Final = "failed: "
 DAMAGE: Final = "damaged: "
+CHECK: Final = "check"
+CHECKED: Final = "checked"
 PACKED: Final = "packed"  # said to it: new segments are compressed
 SEGMENT_SIZE: Final = 64 * 1024 * 1024
 
@@ -109,6 +113,22 @@ def fold(folder: Path, last_file: int, segment_size: int, is_packed: bool) -> st
     return ""
 
 
+def check(folder: Path, survey: SegmentSurvey) -> str:
+    """What to answer."""
+    try:
+        with hold_checkpoints(folder):
+            table = LmdbTable(folder / "state")
+            try:
+                found = survey.step(table)
+            finally:
+                table.close()
+    except DiskFault as fault:
+        return f"{FAILED}{fault.text}"
+    for sentence in found or []:
+        sys.stdout.write(f"{DAMAGE}{sentence}\n")
+    return CHECKED if found is None else DONE
+
+
 def main() -> int:
     folder, segment_size, parent = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     is_packed = sys.argv[4:] == [PACKED]
@@ -116,7 +136,12 @@ def main() -> int:
     keep_freed_memory()
     gc.disable()  # while many records are held, it would look at all of them again and again
     gc.freeze()
+    survey = SegmentSurvey(RealDisk(folder))
     for line in sys.stdin:
+        if line.strip() == CHECK:
+            sys.stdout.write(f"{check(folder, survey)}\n")
+            sys.stdout.flush()
+            continue
         fault = fold(folder, int(line), segment_size, is_packed)
         gc.collect()
         sys.stdout.write(f"{FAILED}{fault}\n" if fault else f"{DONE}\n")

@@ -411,6 +411,16 @@ def load_queues(table: Table, queues: QueueFold) -> None:
         queues.queues[number] = decode_state(number, state)
 
 
+def find_queue(table: Table, number: int) -> StoredQueue | None:
+    state = table.get(b"q" + _KEY.pack(number))
+    return None if state is None else decode_state(number, state)
+
+
+def list_queues(table: Table) -> list[int]:
+    """Their numbers, in order."""
+    return [_KEY.unpack(key[1:])[0] for key, _ in table.items(b"q")]
+
+
 def find_removed(table: Table) -> list[int]:
     """Queues whose files are to go."""
     return [_KEY.unpack(key[1:])[0] for key, _ in table.items(b"x")]
