@@ -25,6 +25,7 @@ from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
 from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
+from millstream.security.quotas import Quotas, QuotaTerms
 from millstream.storage import queue_facts
 from millstream.storage.fold import Fold
 from millstream.storage.log_format import Record
@@ -155,7 +156,7 @@ class FakeExchanges(ExchangePort):
         self.posted: list[tuple[str, bytes, Message]] = []
         self.removed: list[str] = []
 
-    def post(self, exchange: str, key: bytes, letter: Message, owner: Owner | None) -> bool:
+    def post(self, exchange: str, key: bytes, letter: Message, owner: Owner | None, user: str) -> bool:
         self.posted.append((exchange, key, letter))
         queue = self.catalog.find(exchange)
         if queue is None or is_cycle(queue.name, letter):
@@ -184,7 +185,7 @@ class QueueWorld:
         self.wakeup = ManualWakeup()
         self.agenda = Agenda(self.store, self.segments, self.clock, self.wakeup)
         self.router = Router(1000)
-        self.catalog = Catalog("default", self.router, self.agenda)
+        self.catalog = Catalog("default", self.router, self.agenda, Quotas("default", QuotaTerms()))
         self.exchanges = FakeExchanges(self.catalog)
         self.catalog.exchanges = self.exchanges
 

@@ -16,6 +16,7 @@ from queue_world import FactStore, FakeConsumer, FakeExchanges, QueueWorld, word
 
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
+from millstream.model.owner import Owner
 from millstream.queues.consumer import AMQP_GROUP
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
@@ -43,9 +44,9 @@ class Member(FakeConsumer):
 class WatchedExchanges(FakeExchanges):
     rounds: AmqpRounds
 
-    def post(self, exchange: str, key: bytes, letter: Message) -> bool:
+    def post(self, exchange: str, key: bytes, letter: Message, owner: Owner | None, user: str) -> bool:
         self.rounds.on_posted(letter)
-        return super().post(exchange, key, letter)
+        return super().post(exchange, key, letter, owner, user)
 
 
 class AmqpRounds(RuleBasedStateMachine):

@@ -152,7 +152,7 @@ class ExchangeMachine(RuleBasedStateMachine):
         for start in self.kinds:
             for key in PUBLISHED:
                 topic = topic_of_publish(start.encode(), key)
-                targets = access.find_route(start, key, topic, None).targets
+                targets = access.find_route(start, key, topic, None, "").targets
                 found = [target.outlet.name for target in targets if isinstance(target.outlet, Queue)]
                 assert sorted(found) == sorted(self.reached(start, key))
 

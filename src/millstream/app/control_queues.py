@@ -37,6 +37,7 @@ from millstream.queues.definition import (
 from millstream.queues.group import Group
 from millstream.queues.queue import Queue
 from millstream.runtime.control import ControlRefusal, Conversation, Fields
+from millstream.security.quotas import ANYBODY
 
 PAGE_MAX: Final = 1000
 CONSUMERS_SHOWN: Final = 100
@@ -224,7 +225,7 @@ class QueueOperations:
             raise ControlRefusal(f"a payload must not have more than {limits.message_size_max} bytes")
         topic = queue_topic(queue.name, read_text(part, "key", "").encode())
         fault = find_topic_fault(topic, limits.topic_length_max, limits.topic_levels_max)
-        if fault is None and account.find_route(topic).settles:
+        if fault is None and account.find_route(topic, ANYBODY).settles:
             fault = "it is the word for an answer to a delivery"
         if fault is not None:
             raise ControlRefusal(f"the routing key cannot be used: {fault}")

@@ -43,7 +43,7 @@ class StatusOperations:
 def describe(active: ActiveCondition, now_ns: int) -> dict[str, object]:
     condition = active.condition
     return {
-        "condition": condition.name,
+        "condition": active.name,
         "severity": SEVERITY_NAMES[condition.severity],
         "cause": active.cause,
         "meaning": condition.meaning,

@@ -34,6 +34,8 @@ from millstream.broker.system_topics import SystemTopics
 from millstream.build_kind import is_compiled
 from millstream.config.limits import to_limits
 from millstream.config.listeners import Listener, is_anonymous_allowed, is_loopback, listeners_of
+from millstream.config.named import Account as AccountSettings
+from millstream.config.quotas import to_terms
 from millstream.config.schema import Config
 from millstream.model.clock import Clock
 from millstream.model.errors import Refused
@@ -76,8 +78,8 @@ class StopFault(Exception):
 
 def to_account_options(config: Config) -> dict[str, AccountOptions]:
     return {
-        name: AccountOptions(account.max_connections, account.max_ack_pending)
-        for name, account in config.accounts.items()
+        name: AccountOptions(account.max_ack_pending, to_terms(config, name))
+        for name, account in ({DEFAULT_ACCOUNT: AccountSettings()} | config.accounts).items()
     }
 
 

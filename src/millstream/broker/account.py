@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from millstream.broker.account_options import AccountOptions
 from millstream.broker.exchange_access import ExchangeAccess
+from millstream.broker.health import Health
 from millstream.broker.held import Held
 from millstream.broker.letter_post import LetterPost
 from millstream.broker.owner_rights import OwnerRights
 from millstream.broker.pressure import Pressure
 from millstream.broker.queue_access import QueueAccess
+from millstream.broker.quota_health import QuotaHealth
 from millstream.broker.revoked_rights import REMOVE, RevokedRights, RightsReview
 from millstream.broker.tasks import TaskQueue
 from millstream.model.clock import Clock
@@ -27,6 +30,7 @@ from millstream.routing.retained import Retained
 from millstream.routing.router import Route, Router
 from millstream.security.acl import Authorizer
 from millstream.security.authentication import Authenticator
+from millstream.security.quotas import Quotas
 from millstream.storage.store import Store
 
 if TYPE_CHECKING:
@@ -49,8 +53,8 @@ class Account:
         memory: MemoryBudget,
         authenticator: Authenticator | None,
         revoked: RevokedRights,
-        connections_max: i64,
-        ack_pending_max: i64,
+        health: Health,
+        options: AccountOptions,
     ) -> None:
         self.name = name
         self.limits = limits
@@ -61,26 +65,27 @@ class Account:
         self.held = held
         self.tasks = tasks
         self.memory = memory
-        self.connections_max: i64 = connections_max  # 0: only the listener's bound
+        self.counters = Counters()
+        self.quotas = Quotas(name, options.quotas, QuotaHealth(health, self.counters))
         exchanges = Exchanges()
         self.router = Router(limits.route_cache_max, exchanges)
-        catalog = Catalog(name, self.router, agenda)
+        catalog = Catalog(name, self.router, agenda, self.quotas)
         self.queues = QueueAccess(catalog, limits.queue_auto_create)
         self.exchanges = ExchangeAccess(name, exchanges, self.router, self.queues, store, limits)
         self.retained = Retained(limits.retained_messages_max, limits.retained_bytes_max)
-        self.counters = Counters()
         self.owner_rights = OwnerRights(name, authorizer, authenticator)
         catalog.exchanges = LetterPost(self.exchanges, self.owner_rights, self.counters)
         self._revoked = revoked
         self._review: RightsReview | None = None
         self.sessions: dict[str, Session] = {}
         self.connected: i64 = 0
-        self._ack_pending_max: i64 = ack_pending_max
+        self._ack_pending_max: i64 = options.ack_pending_max or limits.max_ack_pending
 
-    def find_route(self, topic: bytes) -> Route:
-        """Where a legal topic goes: to subscribers and queues bound to it, or into the queue it names."""
+    def find_route(self, topic: bytes, user: str) -> Route:
+        """Where a legal topic goes: to subscribers and queues bound to it, or into the queue it names, which may be made for
+        that user."""
         if is_queue_topic(topic):
-            return self.queues.make_route(topic, self.router.generation)
+            return self.queues.make_route(topic, self.router.generation, user)
         return self.router.find_route(topic)
 
     def window_limit(self, receive_maximum: i64) -> i64:

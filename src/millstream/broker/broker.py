@@ -15,6 +15,7 @@ from mypy_extensions import i64
 from millstream.broker.account import Account
 from millstream.broker.account_options import AccountOptions
 from millstream.broker.conditions import LIMIT_REACHED
+from millstream.broker.confirm_waiters import ConfirmWaiters
 from millstream.broker.doubt import Doubt, Doubts
 from millstream.broker.health import Health
 from millstream.broker.held import Held
@@ -23,11 +24,13 @@ from millstream.broker.pressure import Pressure
 from millstream.broker.publish import FAN_OUT_SLICE, Publishing
 from millstream.broker.queue_access import Wish
 from millstream.broker.queue_consumer import EPHEMERAL_QUEUE, EXPLICIT
+from millstream.broker.quota_survey import QuotaSurvey
 from millstream.broker.restored_accounts import restore_accounts
 from millstream.broker.retained_sweep import RetainedSweep
 from millstream.broker.revoked_rights import RevokedRights
 from millstream.broker.schedule import Schedule
 from millstream.broker.session import Session
+from millstream.broker.subscription_set import to_stored
 from millstream.broker.tasks import TaskQueue
 from millstream.broker.will import Will
 from millstream.model.clock import Clock
@@ -44,11 +47,12 @@ from millstream.routing.subscription import Subscription
 from millstream.security.acl import Authorizer
 from millstream.security.authentication import Authenticator
 from millstream.security.principal import Principal
+from millstream.security.quota import CONNECTIONS, SESSIONS, SUBSCRIPTIONS, Usage
+from millstream.security.quotas import ANYBODY
 from millstream.storage.record_source import RecordSource
 from millstream.storage.store import Store, StoredSession, StoredSubscription, StoredWill
 
 DEFAULT_ACCOUNT: Final = "default"
-TELL_NS: Final[i64] = 200_000_000
 RETAINED_SWEEP_NS: Final[i64] = 60 * NANOSECONDS
 
 
@@ -86,12 +90,12 @@ class Broker:
         self.session_count: i64 = 0
         self._schedule = Schedule()
         self._doubts = Doubts()
-        self._confirm_waiters: dict[Line, None] = {}
+        self._confirm_waiters = ConfirmWaiters(store)
         self._retained_swept_ns: i64 = 0
-        self._stuck_ns: i64 = 0  # since when the store takes nothing
-        self._add_account(DEFAULT_ACCOUNT, AccountOptions(0, limits.max_ack_pending))
+        self._add_account(DEFAULT_ACCOUNT, AccountOptions())
         for name, options in accounts.items():
             self._add_account(name, options)
+        self._quota_surveys = [QuotaSurvey(account) for account in self.accounts.values()]
 
     # --------------------------------------------------------------- accounts
 
@@ -102,7 +106,6 @@ class Broker:
         return account
 
     def _add_account(self, name: str, options: AccountOptions) -> None:
-        ack_pending_max = options.ack_pending_max or self.limits.max_ack_pending
         self.accounts[name] = Account(
             name,
             self.limits,
@@ -116,8 +119,8 @@ class Broker:
             self.memory,
             self._authenticator,
             self._revoked,
-            options.connections_max,
-            ack_pending_max,
+            self.health,
+            options,
         )
 
     # --------------------------------------------------------------- sessions
@@ -130,12 +133,9 @@ class Broker:
         if session is not None and session.principal.name != principal.name:
             account.counters.connections_refused += 1
             raise Refused(Reason.NOT_AUTHORIZED, "the client id belongs to a session of another user")
-        if account.connections_max and account.connected >= account.connections_max:
-            if session is None or session.line is None:
-                account.counters.connections_refused += 1
-                text = f"the account has no connection left (accounts.{account.name}.max_connections = {account.connections_max})"
-                self.health.report(LIMIT_REACHED, f"{client_id}: {text}")
-                raise Refused(Reason.QUOTA_EXCEEDED, text)
+        usage = account.quotas.of(principal.name)
+        if session is None or session.line is None:
+            account.quotas.admit(CONNECTIONS, usage)
         if session is not None and session.line is not None:
             older = session.line
             older.end(Ending.TAKEN_OVER)  # calls back into `close_line`, which may end the session
@@ -149,20 +149,23 @@ class Broker:
                 text = f"the broker holds as many sessions as it may (session.max_sessions = {self.limits.sessions_max})"
                 self.health.report(LIMIT_REACHED, f"{client_id}: {text}")
                 raise Refused(Reason.QUOTA_EXCEEDED, text)
+            account.quotas.admit(SESSIONS, usage)
             session = Session(account, client_id, principal, account.window_limit(65_535))
             account.sessions[client_id] = session
+            usage.add(SESSIONS, 1)
             self.session_count += 1
-            self._count_connection(account)
+            self._count_connection(account, usage)
             return session, False
         session.principal = principal
         session.expires_ns = 0
         self._cancel_will(session)
-        self._count_connection(account)
+        self._count_connection(account, usage)
         return session, True
 
-    def _count_connection(self, account: Account) -> None:
+    def _count_connection(self, account: Account, usage: Usage) -> None:
         account.connected += 1
         account.counters.connections_total += 1
+        usage.add(CONNECTIONS, 1)
 
     def start_session(self, session: Session, expiry_s: i64, will: Will | None) -> None:
         """Terms of this connection: how long the session outlives it, and what it leaves behind."""
@@ -186,6 +189,7 @@ class Broker:
         session.detach()
         account = session.account
         account.connected -= 1
+        session.usage.add(CONNECTIONS, -1)
         if not with_will and session.will is not None:
             self._drop_will(session)
         if session.expiry_s == 0:
@@ -225,6 +229,8 @@ class Broker:
         if account.sessions.get(session.key.client_id) is session:
             del account.sessions[session.key.client_id]
             self.session_count -= 1
+            session.usage.add(SESSIONS, -1)
+            session.usage.add(SUBSCRIPTIONS, -int(session.subscriptions.count()))
         if session.is_stored:
             self.store.session_removed(session.key)
 
@@ -263,12 +269,13 @@ class Broker:
 
     def publish_internal(self, account: Account, message: Message, publisher: Session | None) -> Reason:
         """Publish something the broker itself has to say, or says for someone who left."""
-        route = account.find_route(message.topic)
+        user = ANYBODY if publisher is None else publisher.principal.name
+        route = account.find_route(message.topic, user)
         return self.publishing.publish(account, route, message, publisher)
 
     def publish_state(self, account: Account, message: Message) -> None:
         """Tell the broker's own state below `$SYS`, which needs no disk."""
-        self.publishing.publish_state(account, account.find_route(message.topic), message)
+        self.publishing.publish_state(account, account.find_route(message.topic, ANYBODY), message)
 
     # ---------------------------------------------------------- subscriptions
 
@@ -279,6 +286,9 @@ class Broker:
         existed = session.subscriptions.admit(
             name, subscription.filter, self.limits, account.router.tree.shapes
         )
+        if not existed:
+            account.quotas.admit(SUBSCRIPTIONS, session.usage)
+            session.usage.add(SUBSCRIPTIONS, 1)
         session.subscriptions.put(name, subscription)
         account.router.subscribe(subscription)
         self._save_subscription(session, subscription, b"", 0)
@@ -289,9 +299,15 @@ class Broker:
     def consume(self, session: Session, subscription: Subscription, wish: Wish) -> None:
         """Join a group of the queue that the filter names; Refused when there is no such queue."""
         name = subscription.name()
-        shapes = session.account.router.tree.shapes
-        session.subscriptions.admit(name, subscription.filter, self.limits, shapes)
-        consumer = session.account.queues.join(session, name, subscription.filter, wish)
+        account = session.account
+        existed = session.subscriptions.admit(
+            name, subscription.filter, self.limits, account.router.tree.shapes
+        )
+        if not existed:
+            account.quotas.admit(SUBSCRIPTIONS, session.usage)
+        consumer = account.queues.join(session, name, subscription.filter, wish)
+        if not existed:
+            session.usage.add(SUBSCRIPTIONS, 1)
         session.subscriptions.put(name, subscription)
         terms = EXPLICIT if consumer.is_explicit else 0
         if not consumer.group.queue.is_durable:
@@ -303,21 +319,13 @@ class Broker:
     ) -> None:
         if not session.expiry_s:
             return
-        stored = StoredSubscription(
-            subscription.name(),
-            int(subscription.guarantee),
-            subscription.no_local,
-            subscription.retain_as_published,
-            int(subscription.identifier),
-            group,
-            terms,
-        )
-        self.store.subscription_saved(session.key, stored)
+        self.store.subscription_saved(session.key, to_stored(subscription, group, terms))
 
     def unsubscribe(self, session: Session, name: bytes) -> bool:
         subscription = session.subscriptions.remove(name)
         if subscription is None:
             return False
+        session.usage.add(SUBSCRIPTIONS, -1)
         if not session.account.queues.leave(session, name):
             session.account.router.unsubscribe(subscription.filter, subscription.group, session)
         if session.expiry_s:
@@ -327,33 +335,17 @@ class Broker:
     # --------------------------------------------------------------- confirms
 
     def wait_durable(self, line: Line) -> None:
-        self._confirm_waiters[line] = None
+        self._confirm_waiters.add(line)
 
     def forget_line(self, line: Line) -> None:
-        self._confirm_waiters.pop(line, None)
+        self._confirm_waiters.forget(line)
         self.pressure.forget_source(line)
 
     def on_durable(self) -> None:
         """The store has made progress: confirms that waited for it may go out."""
         self.held.on_durable()
         self.agenda.on_durable(self.store.durable())
-        waiters = self._confirm_waiters
-        self._confirm_waiters = {}
-        for line in waiters:
-            line.on_durable()
-
-    def _tell_waiting(self, now_ns: i64) -> None:
-        """Nobody waits in the dark for a disk that takes nothing: those who do are sent away, and know that what they
-        sent is not confirmed."""
-        if not self.store.is_stuck():
-            self._stuck_ns = 0
-        elif self._stuck_ns == 0:
-            self._stuck_ns = now_ns
-        elif now_ns - self._stuck_ns >= TELL_NS:
-            waiters = self._confirm_waiters
-            self._confirm_waiters = {}
-            for line in waiters:
-                line.end(Ending.UNAVAILABLE)
+        self._confirm_waiters.on_durable()
 
     # ------------------------------------------------------------------- time
 
@@ -363,11 +355,13 @@ class Broker:
         self.pressure.source = None
         self.store.on_tick(now_ns)
         self.health.on_tick(now_ns)
-        self._tell_waiting(now_ns)
+        self._confirm_waiters.on_tick(now_ns)
         self.pressure.on_tick(now_ns)
         self._doubts.on_tick(now_ns)
         for account in self.accounts.values():
             account.queues.catalog.on_tick(now_ns)
+        for survey in self._quota_surveys:
+            survey.on_tick(now_ns)
         for session in self._schedule.take_due(now_ns):
             self._on_due(session, now_ns)
         if now_ns - self._retained_swept_ns >= RETAINED_SWEEP_NS:
@@ -424,6 +418,8 @@ class Broker:
         restore_accounts(self.accounts, state, self.agenda)
         for stored in state.sessions:
             self._restore_session(stored, now_ns)
+        for survey in self._quota_surveys:
+            survey.on_tick(now_ns)
 
     def _restore_session(self, stored: StoredSession, now_ns: i64) -> None:
         account = self.accounts.get(stored.key.account)
@@ -434,6 +430,7 @@ class Broker:
         session.expiry_s = stored.expiry_s
         session.is_stored = True
         account.sessions[stored.key.client_id] = session
+        session.usage.add(SESSIONS, 1)
         self.session_count += 1
         for entry in stored.subscriptions.values():
             share = split_share(entry.name)
@@ -449,6 +446,7 @@ class Broker:
                 entry.identifier,
             )
             session.subscriptions.put(entry.name, subscription)
+            session.usage.add(SUBSCRIPTIONS, 1)
             if is_queue_topic(filter):
                 self._restore_consumer(session, subscription, entry)
             else:
@@ -469,7 +467,7 @@ class Broker:
         place = split_queue_topic(subscription.filter)
         try:
             if entry.terms & EPHEMERAL_QUEUE and place is not None and access.catalog.find(place[0]) is None:
-                access.catalog.declare(place[0], Definition(EPHEMERAL))
+                access.catalog.declare(place[0], Definition(EPHEMERAL), session.principal.name)
             access.join(session, entry.name, subscription.filter, wish)
         except Refused:
             return  # its queue is gone, and none is made: it gets nothing

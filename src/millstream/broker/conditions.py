@@ -199,6 +199,14 @@ MEMORY_CRITICAL: Final = Condition(
     "offenders dropped",
 )
 
+QUOTA_REACHED: Final = Condition(
+    "quota_reached",
+    NOTICE,
+    "A user or an account has as much as its quota allows. More of it is refused; everything else is served.",
+    "find out what it needs it for; the cause names the key that raises the quota",
+    "refused",
+)
+
 CONDITIONS: Final = (
     STORAGE_FULL,
     STORAGE_STALLED,
@@ -225,4 +233,5 @@ CONDITIONS: Final = (
     CLIENT_BUSY,
     MEMORY_HIGH,
     MEMORY_CRITICAL,
+    QUOTA_REACHED,
 )

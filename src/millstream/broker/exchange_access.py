@@ -36,6 +36,7 @@ from millstream.routing.exchange import KINDS, Exchange
 from millstream.routing.exchanges import PREDECLARED, Exchanges
 from millstream.routing.header_match import HeaderPattern
 from millstream.routing.router import Route, Router, weigh
+from millstream.security.quota import SUBSCRIPTIONS, Usage
 from millstream.storage import exchange_facts
 from millstream.storage.exchange_facts import StoredBinding, StoredExchange
 from millstream.storage.store import Store
@@ -221,9 +222,16 @@ class ExchangeAccess:
             limits.shapes_max,
             limits.amqp_header_conditions_max,
         )
+        usage = self._usage_of(binding.queue)
+        self._queues.catalog.quotas.check(SUBSCRIPTIONS, usage)
         self._exchanges.add(binding)
+        usage.add(SUBSCRIPTIONS, 1)
         self._own(binding, owner)
         self._router.forget_all()
+
+    def _usage_of(self, outlet: Outlet | None) -> Usage:
+        """Whom a binding counts for: whoever declared the queue; one to an exchange counts for the account alone."""
+        return outlet.usage if isinstance(outlet, Queue) else self._queues.catalog.quotas.whole
 
     def _bind_again(self, binding: Binding, owner: Owner | None) -> None:
         """It stands by the right of all who made it. What is the account's own stays so."""
@@ -287,6 +295,7 @@ class ExchangeAccess:
 
     def _take_away(self, binding: Binding) -> None:
         self._exchanges.remove(binding)
+        self._usage_of(binding.queue).add(SUBSCRIPTIONS, -1)
         self._note_binding(exchange_facts.BINDING_REMOVED, binding)
 
     def _remove_unused(self, sources: list[Exchange]) -> None:
@@ -330,9 +339,10 @@ class ExchangeAccess:
         return known
 
     def find_route(
-        self, exchange: str, key: bytes, topic: bytes, headers: dict[bytes, object] | None
+        self, exchange: str, key: bytes, topic: bytes, headers: dict[bytes, object] | None, user: str
     ) -> Route:
-        """Where a message goes that is published to an exchange; `topic` is what it is called in the topic space."""
+        """Where a message goes that is published to an exchange; `topic` is what it is called in the topic space. A queue that
+        is made by it is that user's."""
         known = self._routes.get(exchange)
         if known is not None:
             route = known.get(key)
@@ -343,10 +353,10 @@ class ExchangeAccess:
             return self._walk(found, key, topic, headers, False, False)
         if key and found.ignores_key():
             return self.find_route(
-                exchange, b"", topic, None
+                exchange, b"", topic, None, user
             )  # one for all keys: they may be as many as messages
         if not exchange:
-            route = self._find_default(key, topic)
+            route = self._find_default(key, topic, user)
         elif found is self._exchanges.topics:
             route = self._find_topics(found, key, topic)
         else:
@@ -386,7 +396,7 @@ class ExchangeAccess:
             return topic_of_publish(exchange.encode(), key)
         return topic_of_name(key)
 
-    def _find_default(self, key: bytes, topic: bytes) -> Route:
+    def _find_default(self, key: bytes, topic: bytes, user: str) -> Route:
         """Into the queue that the key names; else to the topic it stands for."""
         queue = self._find_queue(key)
         if queue is not None:
@@ -394,7 +404,7 @@ class ExchangeAccess:
             self._router.add_outlets(route, [queue])
             return route
         if is_queue_topic(key):
-            return self._queues.make_route(topic_of_publish(b"", key), self._router.generation)
+            return self._queues.make_route(topic_of_publish(b"", key), self._router.generation, user)
         return self._router.find_route(topic_of_name(key))
 
     def _find_topics(self, topics: Exchange, key: bytes, topic: bytes) -> Route:
@@ -486,4 +496,5 @@ class ExchangeAccess:
         )
         binding.owners = stored.owners
         self._exchanges.add(binding)
+        self._usage_of(queue).add(SUBSCRIPTIONS, 1)
         self._router.forget_all()

@@ -22,6 +22,7 @@ from millstream.model.clock import Clock
 from millstream.model.message import NANOSECONDS
 
 QUIET_NS: Final[i64] = 10 * NANOSECONDS
+SUBJECTS_MAX: Final = 100
 
 
 @final
@@ -29,9 +30,10 @@ class ActiveCondition:
     """A condition since it began. `count` is how often the broker refused something because of it."""
 
     def __init__(
-        self, condition: Condition, cause: str, advice: str, since_ns: i64, since_wall_s: i64
+        self, condition: Condition, name: str, cause: str, advice: str, since_ns: i64, since_wall_s: i64
     ) -> None:
         self.condition = condition
+        self.name = name  # the condition's, with its subject where there may be several
         self.cause = cause
         self.advice = advice
         self.since_ns: i64 = since_ns
@@ -62,10 +64,13 @@ class Health:
 
     def begin(self, condition: Condition, cause: str, advice: str = "") -> None:
         """The condition holds from now on, or still. Without advice the condition's own is given."""
-        self._begin(condition, cause, advice)
+        self._begin(condition, cause, advice, condition.name)
 
     def end(self, condition: Condition) -> None:
-        active = self._active.pop(condition.name, None)
+        self._end(condition.name)
+
+    def _end(self, name: str) -> None:
+        active = self._active.pop(name, None)
         if active is None:
             return
         self.generation += 1
@@ -78,26 +83,32 @@ class Health:
         if active is not None:
             self._count(active, count)
 
-    def report(self, condition: Condition, cause: str, count: i64 = 1, advice: str = "") -> None:
-        """It has happened again; the condition ends when it does not for a while."""
-        active = self._active.get(condition.name)
+    def report(
+        self, condition: Condition, cause: str, count: i64 = 1, advice: str = "", subject: str = ""
+    ) -> None:
+        """It has happened again; the condition ends when it does not for a while. Each subject has a condition of its own,
+        up to `SUBJECTS_MAX` conditions at a time; then they share one."""
+        name = f"{condition.name}/{quote(subject)}" if subject else condition.name
+        if subject and len(self._active) >= SUBJECTS_MAX and name not in self._active:
+            name = condition.name
+        active = self._active.get(name)
         if active is None:
-            active = self._begin(condition, cause, advice)
+            active = self._begin(condition, cause, advice, name)
         self._count(active, count)
         active.reported_ns = self._clock.now_ns
 
     def on_tick(self, now_ns: i64) -> None:
         for active in list(self._active.values()):
             if active.reported_ns and now_ns - active.reported_ns >= QUIET_NS:
-                self.end(active.condition)
+                self._end(active.name)
 
     def _count(self, active: ActiveCondition, count: i64) -> None:
         active.count += count
         name = active.condition.name
         self._totals[name] = self._totals.get(name, 0) + count
 
-    def _begin(self, condition: Condition, cause: str, advice: str) -> ActiveCondition:
-        active = self._active.get(condition.name)
+    def _begin(self, condition: Condition, cause: str, advice: str, name: str) -> ActiveCondition:
+        active = self._active.get(name)
         if active is not None:
             if active.cause != cause:
                 active.cause = cause
@@ -105,8 +116,10 @@ class Health:
                 self.generation += 1
             return active
         clock = self._clock
-        active = ActiveCondition(condition, cause, advice or condition.advice, clock.now_ns, clock.wall_s)
-        self._active[condition.name] = active
+        active = ActiveCondition(
+            condition, name, cause, advice or condition.advice, clock.now_ns, clock.wall_s
+        )
+        self._active[name] = active
         self.generation += 1
         if self._observer is not None:
             self._observer.began(active)
@@ -133,3 +146,10 @@ class Health:
         if worst >= FAILED:
             return "failed"
         return "degraded" if worst >= DEGRADED else "ok"
+
+
+def quote(subject: str) -> str:
+    """As one level of a topic."""
+    for character in "%/+#":
+        subject = subject.replace(character, f"%{ord(character):02X}")
+    return subject

@@ -34,7 +34,7 @@ class HealthTopics:
         self._generation = self._health.generation
         values = {"status": self._health.status()}
         for active in self._health.active():
-            values[active.condition.name] = json.dumps(describe(active), ensure_ascii=False)
+            values[active.name] = json.dumps(describe(active), ensure_ascii=False)
         for name in list(self._told):
             if name not in values:
                 self._tell(name, "")
@@ -52,7 +52,7 @@ class HealthTopics:
 def describe(active: ActiveCondition) -> dict[str, object]:
     """For `$SYS`: without what changes all the time."""
     return {
-        "condition": active.condition.name,
+        "condition": active.name,
         "severity": SEVERITY_NAMES[active.condition.severity],
         "since": int(active.since_wall_s),
         "cause": active.cause,

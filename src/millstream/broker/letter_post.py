@@ -24,7 +24,7 @@ class LetterPost(ExchangePort):
         self._rights = rights
         self._counters = counters
 
-    def post(self, exchange: str, key: bytes, letter: Message, owner: Owner | None) -> bool:
+    def post(self, exchange: str, key: bytes, letter: Message, owner: Owner | None, user: str) -> bool:
         """To everyone a publish would reach, except a queue that is full and refuses, or that had it before and would send
         it round for ever. The right is asked for what the key leads to now, not when the queue was declared."""
         access = self._exchanges
@@ -51,7 +51,7 @@ class LetterPost(ExchangePort):
             if headers is not None:
                 route = access.find_headers_route(found, each, topic, headers)
             else:
-                route = access.find_route(exchange, each, topic, None)
+                route = access.find_route(exchange, each, topic, None, user)
             if self._hand_over(route, letter, seen):
                 is_taken = True
         return is_taken

@@ -13,12 +13,14 @@ from mypy_extensions import i64
 from millstream.broker.account import Account
 from millstream.broker.conditions import LIMIT_REACHED
 from millstream.broker.health import Health
+from millstream.broker.session import Session
 from millstream.model.burst import Burst
 from millstream.model.errors import Reason
 from millstream.model.memory_budget import MESSAGE_OVERHEAD, RETAINED_OVERHEAD, MemoryBudget
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run
 from millstream.routing.router import Route
+from millstream.security.quotas import ANYBODY
 
 SUCCESS: Final = Reason.SUCCESS
 NO_MATCHING_SUBSCRIBERS: Final = Reason.NO_MATCHING_SUBSCRIBERS
@@ -106,7 +108,7 @@ class Publishing:
             if refusal is not SUCCESS:
                 account.counters.dropped_queue_full += 1
                 return refusal
-        if message.retain and not self._retain(account, message):
+        if message.retain and not self._retain(account, message, publisher):
             return QUOTA_EXCEEDED
         if not route.targets and route.shares is None:
             account.counters.dropped_no_receiver += 1
@@ -121,7 +123,7 @@ class Publishing:
 
     def publish_state(self, account: Account, route: Route, message: Message) -> None:
         """The broker's own state: kept and told whatever the disk does. A queue that is bound to it gets it when it can."""
-        self._retain(account, message)
+        self._retain(account, message, None)
         can_store = not route.is_stored or (
             account.store.refusal() is SUCCESS and self._find_refusal(route, message) is SUCCESS
         )
@@ -174,7 +176,7 @@ class Publishing:
             if target is not None:
                 target.outlet.deliver(message, target)
 
-    def _retain(self, account: Account, message: Message) -> bool:
+    def _retain(self, account: Account, message: Message, publisher: Outlet | None) -> bool:
         if message.topic.startswith(QUEUE_PREFIXES):
             return True  # the queue is what keeps it
         lasts = not message.topic.startswith(SYSTEM_PREFIX)  # our own state is told anew after a start
@@ -187,7 +189,13 @@ class Publishing:
         has_room = memory.retained + size <= memory.retained_max or not lasts
         if not has_room and account.retained.find(message.topic) is None:
             return self._refuse_retained(account, message, "memory.limit leaves no room for")
-        if not account.retained.store(message):
+        user = ANYBODY
+        if isinstance(publisher, Session):
+            user = publisher.principal.name
+            if not account.quotas.has_bytes(publisher.usage):
+                account.counters.retained_refused += 1
+                return False
+        if not account.retained.store(message, user):
             limits = "broker.max_retained_messages or broker.max_retained_bytes leaves no room for"
             return self._refuse_retained(account, message, limits)
         memory.retained += size

@@ -69,8 +69,9 @@ class QueueAccess:
         self.catalog = catalog
         self._auto_create = auto_create
 
-    def make_route(self, topic: bytes, generation: i64) -> Route:
-        """Where a publish to a queue's topic goes; the caller keeps it while the generation stands."""
+    def make_route(self, topic: bytes, generation: i64, user: str) -> Route:
+        """Where a publish to a queue's topic goes; the caller keeps it while the generation stands. A queue that is made by it
+        is that user's."""
         route = Route(topic, generation)
         place = split_queue_topic(topic)
         assert place is not None
@@ -80,7 +81,7 @@ class QueueAccess:
             route.settles = True
             return route
         try:
-            queue = self.find_or_create(name)
+            queue = self.find_or_create(name, user)
         except Refused as refused:
             route.refusal = refused.reason
             return route
@@ -89,7 +90,7 @@ class QueueAccess:
         route.is_stored = True
         return route
 
-    def find_or_create(self, name: str) -> Queue:
+    def find_or_create(self, name: str, user: str) -> Queue:
         queue = self.catalog.find(name)
         if queue is not None:
             return queue
@@ -97,7 +98,7 @@ class QueueAccess:
         if self._auto_create == "off":
             raise Refused(Reason.TOPIC_INVALID, f"there is no queue {name!r}, and queues.auto_create is off")
         kind = WORK if name.startswith(DEAD_LETTER_PREFIX) else self._auto_create
-        return self.catalog.declare(name, Definition(kind))
+        return self.catalog.declare(name, Definition(kind), user)
 
     # --------------------------------------------------------------- consume
 
@@ -108,7 +109,7 @@ class QueueAccess:
         queue_name, pattern = place
         if has_wildcard(filter[: len(filter) - len(pattern)]):
             raise Refused(Reason.FILTER_INVALID, "the name of a queue cannot be a wildcard")
-        queue = self.find_or_create(queue_name)
+        queue = self.find_or_create(queue_name, session.principal.name)
         if queue.owner is not None:
             raise Refused(Reason.LOCKED, f"the queue {queue_name!r} belongs to one connection alone")
         start: i64 = -1

@@ -41,6 +41,7 @@ OWN_FACTOR: Final = 10
 class Session(Outlet):
     def __init__(self, account: Account, client_id: str, principal: Principal, window_limit: i64) -> None:
         self.account = account
+        self.usage = account.quotas.of(principal.name)
         self.key = SessionKey(account.name, client_id)
         self.principal = principal
         self.expiry_s: i64 = 0
@@ -399,13 +400,16 @@ class Session(Outlet):
         """Bound the queue of an absent or slow session by its policy; False: the new one is refused."""
         limits = self.account.limits
         size = delivery.message.size_bytes()
-        if self._fits(size):
+        has_quota = self.account.quotas.has_bytes(self.usage)
+        if has_quota and self._fits(size):
             return True
-        if limits.offline_policy != "evict" or size > limits.offline_bytes_max:
+        has_none = not has_quota and self._queue is None  # that could go for it
+        if limits.offline_policy != "evict" or size > limits.offline_bytes_max or has_none:
             self.account.counters.dropped_queue_full += 1
             return False
-        while self._queue is not None and not self._fits(size):
+        while self._queue is not None and not (has_quota and self._fits(size)):
             self._evict()
+            has_quota = True
         return True
 
     def _make_own_space(self) -> bool:
@@ -422,10 +426,8 @@ class Session(Outlet):
 
     def _fits(self, size: i64) -> bool:
         limits = self.account.limits
-        return (
-            self.queued_count() < limits.offline_messages_max
-            and self._queued_bytes + size <= limits.offline_bytes_max
-        )
+        has_bytes = self._queued_bytes + size <= limits.offline_bytes_max
+        return has_bytes and self.queued_count() < limits.offline_messages_max
 
     def _evict(self) -> None:
         """Drop one by policy: the oldest, or the newest."""
@@ -465,8 +467,7 @@ class Session(Outlet):
     def _hold(self) -> None:
         """Let the sources wait, unless this session is known to stand still."""
         limits = self.account.limits
-        line = self.line
-        is_blocked = line is not None and line.is_blocked
+        is_blocked = self.line is not None and self.line.is_blocked
         if self.is_slow or (limits.inflight_overflow == "pending" and not is_blocked):
             return
         if self.account.pressure.is_stuck(self, self.account.clock.now_ns):

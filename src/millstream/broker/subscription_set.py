@@ -12,6 +12,7 @@ from millstream.model.queue_topic import is_queue_topic
 from millstream.model.topic import has_wildcard
 from millstream.routing.shapes import Shapes, find_shape
 from millstream.routing.subscription import Subscription
+from millstream.storage.store import StoredSubscription
 
 SHAPE_LEVELS: Final[i64] = 64  # filters of more are counted from the first on
 SHAPE_WEIGHT: Final[i64] = 4  # of those with as many at most
@@ -119,3 +120,16 @@ class SubscriptionSet:
 def is_shaped(filter: bytes) -> bool:
     """Whether it is matched against topics, and has wildcards."""
     return has_wildcard(filter) and not is_queue_topic(filter)
+
+
+def to_stored(subscription: Subscription, group: bytes, terms: int) -> StoredSubscription:
+    """As the store keeps it; `group` and `terms` are those of a consumer of a queue."""
+    return StoredSubscription(
+        subscription.name(),
+        int(subscription.guarantee),
+        subscription.no_local,
+        subscription.retain_as_published,
+        int(subscription.identifier),
+        group,
+        terms,
+    )

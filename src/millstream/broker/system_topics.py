@@ -78,6 +78,8 @@ class SystemTopics:
         for name, value in totals.items():
             if name.startswith("dropped_"):
                 values["messages/dropped/" + name[len("dropped_") :]] = str(value)
+            elif name.startswith("quota_"):
+                values["quotas/refused/" + name[len("quota_") :]] = str(value)
         for name, text in broker.memory.values().items():
             values["memory/" + name] = text
         for name, count in broker.health.totals().items():

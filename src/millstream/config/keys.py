@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from millstream.config.amqp import AmqpPolicy
 from millstream.config.named import Account, QueueSettings
+from millstream.config.quotas import UserQuota
 from millstream.config.schema import Config
 from millstream.config.section import facts_of
 
@@ -27,6 +28,7 @@ KeyPath = tuple[str, ...]
 NAMED: Final[dict[KeyPath, type[BaseModel]]] = {
     ("accounts",): Account,
     ("queues",): QueueSettings,
+    ("user_quotas", "users"): UserQuota,
     ("amqp", "policies"): AmqpPolicy,
 }
 
@@ -135,6 +137,7 @@ def _sections_of(section: type[BaseModel], path: KeyPath) -> list[tuple[str, str
         inner = field.annotation
         if (*path, name) in NAMED:
             texts.append((".".join((*path, name, ANY_NAME)), field.description or ""))
+            texts += _sections_of(NAMED[(*path, name)], (*path, name, ANY_NAME))
         elif isinstance(inner, type) and issubclass(inner, BaseModel):
             texts.append((".".join((*path, name)), field.description or ""))
             texts += _sections_of(inner, (*path, name))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
+from millstream.config.quotas import AccountQuota, UserQuota
 from millstream.config.section import Section, setting
 from millstream.config.values import (
     Milliseconds,
@@ -29,6 +32,13 @@ class Account(Section):
     )
     max_ack_pending: Whole = setting(
         0, "As `mqtt.max_ack_pending`, for this account; 0 takes that value.", minimum=0, maximum=65_535
+    )
+    quotas: AccountQuota = Field(
+        default=AccountQuota(), description="What the account as a whole may have. See docs/operations.md."
+    )
+    user_quotas: UserQuota = Field(
+        default=UserQuota(),
+        description="What each user of the account may have; null: as `user_quotas` says.",
     )
 
 

@@ -15,6 +15,7 @@ from millstream.config.amqp import Amqp
 from millstream.config.control import Control
 from millstream.config.memory import Memory
 from millstream.config.named import Account, QueueSettings
+from millstream.config.quotas import USER_QUOTAS_TEXT, UserQuotas
 from millstream.config.rates import RateLimit
 from millstream.config.reader import Reader
 from millstream.config.section import Section, setting
@@ -469,6 +470,7 @@ class Config(Section):
         default={},
         description="Isolated topic spaces by name. The account `default` always exists.",
     )
+    user_quotas: UserQuotas = Field(default=UserQuotas(), description=USER_QUOTAS_TEXT)
     queues: dict[str, QueueSettings] = Field(
         default={},
         description="Queues that are there from the start, by name; those of the account `default`.",

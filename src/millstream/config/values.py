@@ -207,6 +207,10 @@ def _optional_whole(value: object) -> int | None:
     return None if _is_null(value) else parse_whole(value)
 
 
+def _optional_rate(value: object) -> float | None:
+    return None if _is_null(value) else parse_rate(value)
+
+
 def _optional_milliseconds(value: object) -> int | None:
     return None if _is_null(value) else parse_milliseconds(value)
 
@@ -246,6 +250,7 @@ OptionalPath = Annotated[Path | None, BeforeValidator(_optional_path)]
 OptionalText = Annotated[str | None, BeforeValidator(_optional_text)]
 OptionalSize = Annotated[int | None, BeforeValidator(_optional_size)]
 OptionalWhole = Annotated[int | None, BeforeValidator(_optional_whole)]
+OptionalRate = Annotated[float | None, BeforeValidator(_optional_rate)]
 OptionalMilliseconds = Annotated[int | None, BeforeValidator(_optional_milliseconds)]
 OptionalSwitch = Annotated[bool | None, BeforeValidator(_optional_switch)]
 TextList = Annotated[tuple[str, ...], BeforeValidator(_text_list)]

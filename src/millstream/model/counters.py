@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
+
+QUOTA_KINDS: Final = ("sessions", "connections", "queues", "subscriptions", "bytes")
 
 
 @final
@@ -35,11 +37,13 @@ class Counters:
         self.retained_refused: i64 = 0
         self.deliveries_handed_over: i64 = 0
         self.protocol_errors: i64 = 0
+        self.refused_by_quota = [0 for _ in QUOTA_KINDS]
         self.sessions_expired: i64 = 0
         self.wills_sent: i64 = 0
 
     def snapshot(self) -> dict[str, int]:
-        return {
+        by_quota = {"quota_" + kind: self.refused_by_quota[at] for at, kind in enumerate(QUOTA_KINDS)}
+        return by_quota | {
             "messages_received": self.messages_received,
             "messages_sent": self.messages_sent,
             "bytes_received": self.bytes_received,

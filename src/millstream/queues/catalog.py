@@ -12,7 +12,6 @@ from millstream.queues.dead_letter import make_dead_letter
 from millstream.queues.death import make_letter
 from millstream.queues.definition import (
     BINDINGS_MAX,
-    DEAD_LETTER_PREFIX,
     WORK,
     Definition,
     check_binding,
@@ -30,10 +29,11 @@ from millstream.queues.restored import restore_queue
 from millstream.queues.retention import retain
 from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
+from millstream.security.quota import QUEUES
+from millstream.security.quotas import ANYBODY, Quotas
 from millstream.storage import queue_facts
 from millstream.storage.stored_queue import StoredQueue
 
-QUEUES_MAX: Final = 100_000
 POSTING_MAX: Final[i64] = 16  # queues that refuse a letter and make another of it, in a row
 TICK_MAX: Final[i64] = 4096  # queues a tick looks at; where there are more each gets its turn later
 RETENTION_NS: Final[i64] = 1_000_000_000  # between two looks at what streams may let go
@@ -41,8 +41,9 @@ RETENTION_NS: Final[i64] = 1_000_000_000  # between two looks at what streams ma
 
 @final
 class Catalog:
-    def __init__(self, account: str, router: Router, agenda: Agenda) -> None:
+    def __init__(self, account: str, router: Router, agenda: Agenda, quotas: Quotas) -> None:
         self.account = account
+        self.quotas = quotas
         self.agenda = agenda
         self.queues: dict[str, Queue] = {}
         self.exchanges: ExchangePort | None = None  # known when both are made
@@ -64,20 +65,21 @@ class Catalog:
             )
         return queue
 
-    def declare(self, name: str, definition: Definition) -> Queue:
-        """Make it, or give it this definition. The kind of a queue never changes."""
+    def declare(self, name: str, definition: Definition, user: str = ANYBODY, must_be: bool = False) -> Queue:
+        """Make it for that user, or give it this definition. The kind of a queue never changes, nor whose it is. One that
+        `must_be` is made whatever quota is reached."""
         if definition.dead_letter == name:
             raise Refused(Reason.TOPIC_INVALID, f"{name!r} cannot be its own dead-letter queue")
         queue = self.queues.get(name)
         if queue is None:
             check_name(name)
-            # a dead letter must find its place whatever there is
-            if len(self.queues) >= QUEUES_MAX and not name.startswith(DEAD_LETTER_PREFIX):
-                raise Refused(
-                    Reason.QUOTA_EXCEEDED, f"the account has {QUEUES_MAX} queues, as many as it may"
-                )
-            queue = Queue(self, self.agenda.take_number(), name, definition, self.agenda)
+            usage = self.quotas.of(user)
+            if not must_be:
+                self.quotas.admit(QUEUES, usage)
+            definition.user = user
+            queue = Queue(self, self.agenda.take_number(), name, definition, self.agenda, usage)
             self.queues[name] = queue
+            usage.add(QUEUES, 1)
             self._bind([], definition.bindings, queue)
             self._router.forget_all()  # a topic may have had no queue before
         else:
@@ -88,6 +90,7 @@ class Catalog:
                 raise Refused(Reason.IN_USE, text)
             if queue.definition.to_fields() == definition.to_fields():
                 return queue
+            definition.user = queue.definition.user
             self._bind(queue.definition.bindings, definition.bindings, queue)
             queue.redefine(definition)
             queue.touch()  # an end it has now is as far away as it says
@@ -118,6 +121,7 @@ class Catalog:
         self._bind(queue.definition.bindings, [], queue)
         queue.is_removed = True
         del self.queues[queue.name]
+        queue.usage.add(QUEUES, -1)
         self._router.forget_all()
         queue.note(queue_facts.QUEUE_REMOVED, queue_facts.encode_number(int(queue.number)))
         if self.exchanges is not None:
@@ -151,7 +155,8 @@ class Catalog:
             return False
         target = self.queues.get(name)
         if target is None:
-            target = self.declare(name, Definition(WORK))
+            # a dead letter must find its place whatever there is
+            target = self.declare(name, Definition(WORK), definition.user, True)
         letter = make_dead_letter(queue.name, group, pending, reason, self.agenda.clock.wall_ns())
         target.append(letter, True)
         return True
@@ -171,7 +176,8 @@ class Catalog:
         )
         self.posting += 1
         try:
-            return self.exchanges.post(exchange, key, letter, queue.definition.owner_of_letters())
+            definition = queue.definition
+            return self.exchanges.post(exchange, key, letter, definition.owner_of_letters(), definition.user)
         finally:
             self.posting -= 1
 
@@ -231,7 +237,9 @@ class Catalog:
     def restore(self, stored: StoredQueue) -> None:
         """Take over what the store kept of a queue; records wait in its tail and in segments."""
         definition = decode_definition(stored.definition)
-        queue = Queue(self, stored.number, stored.name, definition, self.agenda)
+        usage = self.quotas.of(definition.user)
+        usage.add(QUEUES, 1)
+        queue = Queue(self, stored.number, stored.name, definition, self.agenda, usage)
         self.agenda.note_number(stored.number)
         restore_queue(queue, stored)
         self.queues[stored.name] = queue

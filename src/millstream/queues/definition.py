@@ -72,6 +72,7 @@ class Definition:
         self.dead_letter_key: str | None = None  # None: letters keep the key they were published with
         self.arguments: dict[str, object] = {}  # as its declarer gave them
         self.owner: Owner | None = None  # who that is; None: the account's own
+        self.user = ""  # whom it counts for; empty: the operator
 
     def to_fields(self) -> dict[str, object]:
         return {
@@ -110,14 +111,16 @@ class Definition:
         return self.owner
 
     def encode(self) -> bytes:
-        return json.dumps(self.to_fields(), separators=(",", ":")).encode()
+        return json.dumps(self.to_fields() | {"user": self.user}, separators=(",", ":")).encode()
 
 
 def decode_definition(body: bytes) -> Definition:
     """What was stored before; fields this release does not know are left out."""
     fields = json.loads(body)
     known = Definition(WORK).to_fields()
-    return make_definition({name: value for name, value in fields.items() if name in known})
+    definition = make_definition({name: value for name, value in fields.items() if name in known})
+    definition.user = str(fields.get("user", ""))
+    return definition
 
 
 def make_definition(fields: dict[str, object]) -> Definition:

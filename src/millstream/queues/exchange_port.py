@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ExchangePort(ABC):
     @abstractmethod
-    def post(self, exchange: str, key: bytes, letter: Message, owner: Owner | None) -> bool:
-        """Publish a dead letter by the right of `owner`, None: the account's own. False when nobody took it. A queue for which
-        `death.is_cycle` holds must not get it."""
+    def post(self, exchange: str, key: bytes, letter: Message, owner: Owner | None, user: str) -> bool:
+        """Publish a dead letter by the right of `owner`, None: the account's own; what is made by it counts for `user`. False
+        when nobody took it. A queue for which `death.is_cycle` holds must not get it."""
 
     @abstractmethod
     def on_queue_removed(self, queue: Queue) -> None: ...

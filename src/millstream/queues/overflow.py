@@ -27,6 +27,10 @@ def find_refusal(queue: Queue, message: Message) -> Reason:
     """SUCCESS, or why this message cannot be taken now."""
     definition = queue.definition
     size = queue.size_of(message)
+    if queue.usage.is_full and not _is_known(queue, message):
+        queue.catalog.quotas.has_bytes(queue.usage)
+        queue.counters.refused += 1
+        return Reason.QUOTA_EXCEEDED
     if definition.overflow in ("reject", "reject_dead_letter"):
         if has_room(queue, 1, size):
             return Reason.SUCCESS
@@ -36,13 +40,18 @@ def find_refusal(queue: Queue, message: Message) -> Reason:
                 return Reason.SUCCESS
     elif not definition.bytes_max or definition.bounds_ready or size <= definition.bytes_max:
         return Reason.SUCCESS
-    directions = read_directions(message.properties)
-    if directions is not None and directions.producer and not queue.is_new(directions):
-        return Reason.SUCCESS  # it is here already
+    if _is_known(queue, message):
+        return Reason.SUCCESS
     queue.counters.refused += 1
     if definition.overflow == "reject_dead_letter":
         bury_new(queue, message, "overflow")
     return Reason.QUOTA_EXCEEDED
+
+
+def _is_known(queue: Queue, message: Message) -> bool:
+    """Whether its producer has sent it before: it is here already."""
+    directions = read_directions(message.properties)
+    return directions is not None and directions.producer != b"" and not queue.is_new(directions)
 
 
 def bound(queue: Queue, message: Message, is_dead_letter: bool) -> None:

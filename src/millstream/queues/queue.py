@@ -30,6 +30,7 @@ from millstream.queues.queue_counters import QueueCounters
 from millstream.queues.specials import forget_below
 from millstream.queues.tail import Tail, body_size, message_size
 from millstream.queues.transit import Transit
+from millstream.security.quota import Usage
 from millstream.storage import queue_facts
 from millstream.storage.queue_facts import (
     BurstEncoder,
@@ -57,8 +58,10 @@ class Queue(Outlet):
         name: str,
         definition: Definition,
         agenda: Agenda,
+        usage: Usage,
     ) -> None:
         self.catalog = catalog
+        self.usage = usage  # of whoever declared it
         self.agenda = agenda
         self.number: i64 = number
         self.name = name
@@ -138,7 +141,7 @@ class Queue(Outlet):
 
     def find_refusal(self, message: Message) -> Reason:
         """SUCCESS, or why this message cannot be taken now."""
-        return find_refusal(self, message) if self.is_bounded else SUCCESS
+        return find_refusal(self, message) if self.is_bounded or self.usage.is_full else SUCCESS
 
     # ---------------------------------------------------------------- append
 
@@ -172,7 +175,9 @@ class Queue(Outlet):
 
     def deliver_burst(self, burst: Burst) -> bool:
         message = burst.message
-        if not self.is_durable or self.is_bounded or read_directions(message.properties) is not None:
+        if not self.is_durable or self.is_bounded or self.usage.is_full:
+            return False
+        if read_directions(message.properties) is not None:
             return False
         if message.expires_ns:
             self.has_expiry = True

@@ -31,9 +31,10 @@ class Retained:
         self.count: i64 = 0
         self.size_bytes: i64 = 0
         self.sequence: i64 = 0  # of the message stored last
+        self.bytes_by: dict[str, int] = {}  # of the users who published them since the start
 
-    def store(self, message: Message) -> bool:
-        """Keep it as the topic's last message; False when a bound forbids it."""
+    def store(self, message: Message, user: str = "") -> bool:
+        """Keep it as the topic's last message, published by that user; False when a bound forbids it."""
         levels = message.topic.split(b"/")
         node = self._find_node(levels)
         old = None if node is None else node.message
@@ -48,6 +49,10 @@ class Retained:
             node = self._make_node(levels)
         if old is None:
             self.count += 1
+        else:
+            self._count_for(node.user, -old.size_bytes())
+        self._count_for(user, message.size_bytes())
+        node.user = user
         self.size_bytes = size
         self.sequence += 1
         node.message = message
@@ -62,8 +67,17 @@ class Retained:
         node.message = None
         self.count -= 1
         self.size_bytes -= message.size_bytes()
+        self._count_for(node.user, -message.size_bytes())
         self._prune(node)
         return True
+
+    def _count_for(self, user: str, change: i64) -> None:
+        if user:
+            left = self.bytes_by.get(user, 0) + int(change)
+            if left > 0:
+                self.bytes_by[user] = left
+            else:
+                self.bytes_by.pop(user, None)
 
     def _prune(self, start: RetainedNode) -> None:
         """Take away a node that holds nothing and leads to nothing, and those above it that led only there."""

@@ -27,6 +27,7 @@ class RetainedNode:
         self.following: RetainedNode | None = None
         self.message: Message | None = None
         self.sequence: i64 = 0  # of the message
+        self.user = ""  # who published it
 
     def add_child(self, level: bytes) -> RetainedNode:
         child = RetainedNode(level, self)

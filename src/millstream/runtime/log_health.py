@@ -20,7 +20,7 @@ class LogHealth(HealthObserver):
         write = self._log.error if condition.severity >= DEGRADED else self._log.warning
         write(
             "condition_began",
-            condition=condition.name,
+            condition=active.name,
             severity=SEVERITY_NAMES[condition.severity],
             cause=active.cause,
             meaning=condition.meaning,
@@ -34,7 +34,7 @@ class LogHealth(HealthObserver):
         counted = f"{int(active.count):,} {condition.counts}" if condition.counts else None
         write(
             "condition_ended",
-            condition=condition.name,
+            condition=active.name,
             cause=active.cause,
             since=moment(int(active.since_wall_s)),
             lasted_s=round(int(lasted_ns) / NANOSECONDS, 1),

@@ -8,6 +8,7 @@ from fakes import START_NS, HeldStore, World
 
 from millstream.app.server import Millstream
 from millstream.config.load import config_of
+from millstream.security.quota import CONNECTIONS
 
 
 def test_the_configuration_reaches_the_broker(tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_the_configuration_reaches_the_broker(tmp_path: Path) -> None:
     assert millstream.broker.limits.sessions_max == 7
     assert sorted(millstream.broker.accounts) == ["default", "factory"]
     factory = millstream.broker.get_account("factory")
-    assert factory.connections_max == 3
+    assert factory.quotas.whole.quota.bounds[CONNECTIONS].value == 3
     assert factory.window_limit(65_535) == 5
     assert millstream.addresses == {}
 

@@ -32,7 +32,7 @@ class Rabbit(World):
         self, exchange: str, key: bytes = b"", headers: dict[bytes, object] | None = None
     ) -> list[str]:
         topic = topic_of_publish(exchange.encode(), key)
-        route = self.access.find_route(exchange, key, topic, headers)
+        route = self.access.find_route(exchange, key, topic, headers, "")
         return sorted(target.outlet.name for target in route.targets if isinstance(target.outlet, Queue))
 
     def refusal(self, reason: Reason) -> pytest.RaisesExc[Refused]:
@@ -53,7 +53,7 @@ def test_a_queue_is_reached_by_its_name_through_the_default_exchange(world: Rabb
 def test_a_key_that_names_no_queue_is_a_topic(world: Rabbit) -> None:
     session, _ = world.connect("c")
     world.broker.subscribe(session, Subscription(session, b"a/b", b"", 0, False, False, 0))
-    (target,) = world.access.find_route("", b"a.b", b"a/b", None).targets
+    (target,) = world.access.find_route("", b"a.b", b"a/b", None, "").targets
     assert target.outlet is session
 
 
@@ -159,7 +159,7 @@ def test_headers_decide_for_each_message_anew(world: Rabbit) -> None:
     assert not world.access.needs_headers("amq.direct")
     assert world.reached("amq.headers", b"", {b"b": 2}) == ["q"]
     assert world.reached("amq.headers", b"", {b"b": 3}) == []
-    assert world.access.find_route("amq.headers", b"", b"t", {}).is_by_headers
+    assert world.access.find_route("amq.headers", b"", b"t", {}, "").is_by_headers
     with world.refusal(Reason.PRECONDITION_FAILED):
         world.access.bind_queue(world.queue("q"), "amq.headers", b"", {"x-match": "most"})
 
@@ -168,8 +168,8 @@ def test_routes_are_remembered_until_something_changes(world: Rabbit) -> None:
     world.exchange("x")
     world.queue("q")
     find = world.access.find_route
-    first = find("x", b"k", b"x/k", None)
-    assert find("x", b"k", b"x/k", None) is first
+    first = find("x", b"k", b"x/k", None, "")
+    assert find("x", b"k", b"x/k", None, "") is first
     world.access.bind_queue(world.account.queues.catalog.get("q"), "x", b"k", {})
     assert first.generation != world.account.router.generation
     assert world.reached("x", b"k") == ["q"]
@@ -179,8 +179,8 @@ def test_amq_topic_is_the_topic_space(world: Rabbit) -> None:
     session, _ = world.connect("c")
     world.broker.subscribe(session, Subscription(session, b"a/+", b"", 0, False, False, 0))
     world.access.bind_queue(world.queue("q"), "amq.topic", b"#.b", {})
-    by_amqp = world.access.find_route("amq.topic", b"a.b", b"a/b", None)
-    by_mqtt = world.account.find_route(b"a/b")
+    by_amqp = world.access.find_route("amq.topic", b"a.b", b"a/b", None, "")
+    by_mqtt = world.account.find_route(b"a/b", "")
     assert by_amqp is by_mqtt
     assert len(by_mqtt.targets) == 2
 
@@ -195,12 +195,12 @@ def test_keys_that_no_topic_can_hold_are_matched_as_they_are(world: Rabbit, key:
 def test_an_exchange_bound_to_amq_topic_reaches_subscribers(world: Rabbit) -> None:
     world.exchange("x", "fanout")
     world.access.bind_exchange("amq.topic", "x", b"", {})
-    kept = world.access.find_route("x", b"a.b", b"x/a/b", None)
+    kept = world.access.find_route("x", b"a.b", b"x/a/b", None, "")
     assert kept.targets == []
     session, _ = world.connect("c")
     world.broker.subscribe(session, Subscription(session, b"a/b", b"", 0, False, False, 0))
     assert kept.generation != world.account.router.generation
-    assert [target.outlet for target in world.access.find_route("x", b"a.b", b"x/a/b", None).targets] == [
+    assert [target.outlet for target in world.access.find_route("x", b"a.b", b"x/a/b", None, "").targets] == [
         session
     ]
 
@@ -212,9 +212,9 @@ def test_a_dead_letter_reaches_whom_a_publish_would(world: Rabbit) -> None:
     letter = make_message(b"t", b"payload")
     post = world.account.queues.catalog.exchanges
     assert post is not None
-    assert post.post("x", b"k", letter, None)
-    assert not post.post("x", b"other", letter, None)
-    assert not post.post("missing", b"k", letter, None)
+    assert post.post("x", b"k", letter, None, "")
+    assert not post.post("x", b"other", letter, None, "")
+    assert not post.post("missing", b"k", letter, None, "")
     assert queue.depth() == 1
 
 

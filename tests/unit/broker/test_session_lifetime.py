@@ -10,6 +10,8 @@ from millstream.broker.line import Ending
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import Limits
 from millstream.security.principal import Principal
+from millstream.security.quota import CONNECTIONS, Bound
+from millstream.security.quotas import QuotaTerms, make_quota
 
 
 def test_a_resumed_session_keeps_subscriptions_and_unsettled_deliveries() -> None:
@@ -170,7 +172,13 @@ def test_sessions_are_bounded_and_an_old_one_may_still_come_back() -> None:
 
 
 def test_connections_of_an_account_are_bounded_but_not_its_take_overs() -> None:
-    world = World(accounts={"small": AccountOptions(connections_max=1)})
+    world = World(
+        accounts={
+            "small": AccountOptions(
+                0, QuotaTerms(make_quota({CONNECTIONS: Bound(1, "accounts.small.max_connections")}))
+            )
+        }
+    )
     session, _ = world.connect("a", account="small")
     with pytest.raises(Refused) as caught:
         world.connect("b", account="small")
@@ -182,7 +190,7 @@ def test_connections_of_an_account_are_bounded_but_not_its_take_overs() -> None:
 
 
 def test_the_window_is_the_smallest_of_what_client_operator_and_account_allow() -> None:
-    world = World(Limits(inflight_max=100, max_ack_pending=50), accounts={"a": AccountOptions(0, 20)})
+    world = World(Limits(inflight_max=100, max_ack_pending=50), accounts={"a": AccountOptions(20)})
     assert world.account.window_limit(65_535) == 50
     assert world.account.window_limit(10) == 10
     assert world.broker.get_account("a").window_limit(65_535) == 20

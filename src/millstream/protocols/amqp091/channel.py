@@ -47,6 +47,7 @@ from millstream.queues.definition import EPHEMERAL, Definition
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
+from millstream.security.quota import SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from millstream.protocols.amqp091.endpoint import AmqpEndpoint
@@ -258,6 +259,9 @@ class Channel:
         if method.queue == REPLY_TO:
             self._consume_replies(method, tag)
             return
+        usage = endpoint.usage
+        assert usage is not None
+        self.account.quotas.admit(SUBSCRIPTIONS, usage)
         queue, filter = self._find_source(method)
         place = f"queue '{queue.name}' in vhost '{endpoint.virtual_host}'"
         priority = read_priority(method.arguments, queue.definition, place)
@@ -272,6 +276,7 @@ class Channel:
             method.no_ack and not queue.is_stream,
             priority,
             owns_group,
+            usage,
         )
         self.consumers[tag] = consumer
         queue.touch()

@@ -17,6 +17,7 @@ from millstream.protocols.amqp091.wire.properties import with_headers
 from millstream.queues.consumer import Consumer
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
+from millstream.security.quota import SUBSCRIPTIONS, Usage
 
 if TYPE_CHECKING:
     from millstream.protocols.amqp091.channel import Channel
@@ -44,9 +45,18 @@ def describe(native: Native, pending: Pending, group: Group, counts_deliveries: 
 @final
 class AmqpConsumer(Consumer):
     def __init__(
-        self, channel: Channel, group: Group, tag: bytes, no_ack: bool, priority: i64, owns_group: bool
+        self,
+        channel: Channel,
+        group: Group,
+        tag: bytes,
+        no_ack: bool,
+        priority: i64,
+        owns_group: bool,
+        usage: Usage,
     ) -> None:
         super().__init__(channel.endpoint.connection_id, True)
+        self._usage = usage
+        usage.add(SUBSCRIPTIONS, 1)
         self.channel = channel
         self.group = group
         self.tag = tag
@@ -114,16 +124,21 @@ class AmqpConsumer(Consumer):
     def on_removed(self) -> None:
         """The queue is gone: the client is told, if it can take that [RabbitMQ consumer cancellation notify]."""
         channel = self.channel
-        self.is_here = False
+        self._go()
         channel.consumers.pop(self.tag, None)
         if channel.endpoint.takes_cancel:
             channel.endpoint.answers.notify(channel, BasicCancel(self.tag, True))
+
+    def _go(self) -> None:
+        if self.is_here:
+            self.is_here = False
+            self._usage.add(SUBSCRIPTIONS, -1)
 
     def leave(self) -> None:
         """Cancelled: nothing new comes; what is open stays so until it is answered."""
         if not self.is_here:
             return
-        self.is_here = False
+        self._go()
         self.group.withdraw(self)
         queue = self.group.queue
         if self.owns_group:

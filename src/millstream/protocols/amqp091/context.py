@@ -18,6 +18,7 @@ from millstream.protocols.amqp091.rights import enforce
 from millstream.protocols.amqp091.wire.field_table import FieldTable
 from millstream.protocols.endpoint import Entropy, Link
 from millstream.security.authentication import Authenticator
+from millstream.security.quota import CONNECTIONS
 from millstream.version import VERSION
 
 if TYPE_CHECKING:
@@ -126,8 +127,10 @@ class AmqpContext:
     def register(self, endpoint: AmqpEndpoint) -> None:
         """It has opened its account."""
         account = endpoint.account
-        assert account is not None and endpoint in self._lines
+        usage = endpoint.usage
+        assert account is not None and usage is not None and endpoint in self._lines
         account.connected += 1
+        usage.add(CONNECTIONS, 1)
         account.counters.connections_total += 1
         if self.is_blocked:
             endpoint.set_blocked(BLOCKED_BY_STORE, True, BLOCKED_TEXT)
@@ -138,8 +141,10 @@ class AmqpContext:
             return
         del self._lines[endpoint]
         account = endpoint.account
-        if account is not None:
+        usage = endpoint.usage
+        if account is not None and usage is not None:
             account.connected -= 1
+            usage.add(CONNECTIONS, -1)
 
     def endpoints(self) -> list[AmqpEndpoint]:
         return list(self._lines)

@@ -138,7 +138,9 @@ def _make_queue(endpoint: AmqpEndpoint, name: str, method: QueueDeclare) -> Queu
 
 
 def _add_queue(endpoint: AmqpEndpoint, name: str, definition: Definition) -> Queue:
-    queue = _account_of(endpoint).queues.catalog.declare(name, definition)
+    principal = endpoint.principal
+    assert principal is not None
+    queue = _account_of(endpoint).queues.catalog.declare(name, definition, principal.name)
     if definition.exclusive:
         queue.owner = endpoint
         owned = endpoint.exclusive_queues

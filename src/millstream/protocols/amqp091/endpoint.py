@@ -51,6 +51,7 @@ from millstream.protocols.endpoint import Endpoint, Link
 from millstream.queues.queue import Queue
 from millstream.security.authentication import Decision
 from millstream.security.principal import Principal
+from millstream.security.quota import Usage
 from millstream.security.rate import Bucket
 
 ACCEPTED: Final = Outcome.ACCEPTED
@@ -72,6 +73,7 @@ class AmqpEndpoint(Endpoint):
         self.connection_id = f"amqp-{context.entropy.make_name()}"
         self.account: Account | None = None
         self.principal: Principal | None = None
+        self.usage: Usage | None = None  # of its user
         self.user_name = b""  # as the client gave it
         self.virtual_host = "/"
         self.takes_cancel = False  # the client understands a cancel from the broker
@@ -94,7 +96,7 @@ class AmqpEndpoint(Endpoint):
         self._is_stuffed = False  # until it reads what it asked for
         limits = context.limits
         self.subscribed: i64 = 0  # what it made and joined since its rate was looked at
-        self._has_rate = limits.message_rate > 0 or limits.subscribe_rate > 0
+        self.has_rate = limits.message_rate > 0 or limits.subscribe_rate > 0
         self._bucket = Bucket(limits.message_rate, limits.message_burst)
         self._subscribe_bucket = Bucket(limits.subscribe_rate, limits.subscribe_burst)
         self._paid_ns: i64 = 0  # until then its rate keeps it from being read
@@ -120,7 +122,7 @@ class AmqpEndpoint(Endpoint):
         pressure.begin(self)
         self.handle(self.machine.receive_data(data, now_ns))
         published: i64 = 0 if account is None else account.counters.messages_received - before
-        if self._has_rate and account is not None:
+        if self.has_rate and account is not None:
             self._slow_down(account, published, now_ns)
         if not self.answers.ask() and account is not None:
             self._hold_back()
@@ -133,9 +135,11 @@ class AmqpEndpoint(Endpoint):
 
     def _slow_down(self, account: Account, published: i64, now_ns: i64) -> None:
         """It has published, made and joined so much: as with other protocols it is not read until its rates allow for it."""
+        usage = self.usage
         debt_ns = max(
             self._bucket.charge(int(published), int(now_ns)),
             self._subscribe_bucket.charge(int(self.subscribed), int(now_ns)),
+            0 if usage is None else usage.charge(int(published), int(now_ns)),
         )
         self.subscribed = 0
         if debt_ns:
@@ -310,7 +314,7 @@ class AmqpEndpoint(Endpoint):
             self.handle(events)
             self._wait_for_holders(True)
             self.answers.ask()
-            if self.subscribed and self._has_rate and self.account is not None:
+            if self.subscribed and self.has_rate and self.account is not None:
                 self._slow_down(self.account, 0, self.context.broker.clock.now_ns)
 
     def _forget_stalled(self) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from millstream.broker.conditions import LIMIT_REACHED
 from millstream.model.errors import Refused
 from millstream.protocols.amqp091.context import (
     ANONYMOUS,
@@ -32,6 +31,7 @@ from millstream.protocols.amqp091.wire.methods import ConnectionUpdateSecret, Co
 from millstream.protocols.amqp091.wire.violation import Violation
 from millstream.security.authentication import Credentials, Decision, Verdict
 from millstream.security.principal import KIND_ANONYMOUS, KIND_TOKEN, Principal
+from millstream.security.quota import CONNECTIONS
 from millstream.security.scram import ScramFault, ScramServer
 
 if TYPE_CHECKING:
@@ -247,17 +247,18 @@ class Handshake:
         except Refused as refused:
             self._refuse(codes.NOT_ALLOWED, refused.text)
             return
-        if account.connections_max and account.connected >= account.connections_max:
-            account.counters.connections_refused += 1
+        usage = account.quotas.of(principal.name)
+        try:
+            account.quotas.admit(CONNECTIONS, usage)
+        except Refused as refused:
             text = (
                 f"access to vhost '{host}' refused for user '{principal.name}': connection limit is reached"
             )
-            context.broker.health.report(
-                LIMIT_REACHED, f"{text} (accounts.{account.name}.max_connections = {account.connections_max})"
-            )
-            self._refuse(codes.NOT_ALLOWED, text)
+            self._refuse(codes.NOT_ALLOWED, f"{text} ({refused.text})")
             return
         endpoint.account = account
+        endpoint.usage = usage
+        endpoint.has_rate = endpoint.has_rate or usage.has_rate()
         account.counters.bytes_received += endpoint.early_bytes
         endpoint.virtual_host = host
         endpoint.machine.open_ok()

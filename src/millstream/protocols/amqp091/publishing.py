@@ -259,7 +259,8 @@ class Publisher:
         headers: dict[bytes, object] | None = None
         if account.exchanges.needs_headers(name):
             headers = decode_properties(properties).headers
-        return Place(exchange, key, topic, account.exchanges.find_route(name, key, topic, headers))
+        route = account.exchanges.find_route(name, key, topic, headers, principal.name)
+        return Place(exchange, key, topic, route)
 
     def _with_copies(self, place: Place, facts: Facts) -> Route:
         """CC and BCC name further routing keys: each receiver gets one copy."""

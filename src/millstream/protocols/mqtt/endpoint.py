@@ -262,8 +262,8 @@ class MqttEndpoint(Outgoing):
             if aliases > self._context.terms.topic_alias_out_maximum:
                 aliases = self._context.terms.topic_alias_out_maximum
             outbound.allow_aliases(aliases)
-        if limits.message_rate > 0 or limits.subscribe_rate > 0:
-            self.rates = Rates(limits)
+        if limits.message_rate > 0 or limits.subscribe_rate > 0 or session.usage.has_rate():
+            self.rates = Rates(limits, session.usage)
         self.session = session
         session.account.counters.bytes_received += self._early_bytes
         self.handshake = None

@@ -77,7 +77,7 @@ class RouteMemory:
         ):
             return None
         before: i64 = account.router.visited
-        route = account.find_route(topic)
+        route = account.find_route(topic, session.principal.name)
         self._backlog.spend((account.router.visited - before) // NODES_PER_STEP)
         return route
 

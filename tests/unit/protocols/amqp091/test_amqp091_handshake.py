@@ -32,6 +32,8 @@ from millstream.protocols.amqp091.wire.methods import (
     ConnectionUnblocked,
     Method,
 )
+from millstream.security.quota import CONNECTIONS, Bound
+from millstream.security.quotas import QuotaTerms, make_quota
 from millstream.security.scram_record import derive_scram_record
 from millstream.security.users import User, UserTable, hash_password
 
@@ -43,7 +45,11 @@ USERS = UserTable(
         "ben": User("ben", HASH, "factory", None),
     }
 )
-FACTORY = {"factory": AccountOptions(1, 0)}
+FACTORY = {
+    "factory": AccountOptions(
+        0, QuotaTerms(make_quota({CONNECTIONS: Bound(1, "accounts.factory.max_connections")}))
+    )
+}
 REFUSED = (
     b"ACCESS_REFUSED - Login was refused using authentication mechanism %b. "
     b"For details see the broker logfile."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes import MqttPeer, MqttWorld
 
+from millstream.broker.account_options import AccountOptions
 from millstream.broker.line import Ending
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
@@ -29,6 +30,8 @@ from millstream.protocols.mqtt.wire.packets import Will as WillPacket
 from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.routing.router import LONG
 from millstream.security.acl import Authorizer, parse_acl
+from millstream.security.quota import SESSIONS, Bound, Quota
+from millstream.security.quotas import QuotaTerms, make_quota
 
 VERSIONS = [4, 5]
 
@@ -413,3 +416,24 @@ def test_a_connection_taken_over_is_told_and_its_late_packets_are_dropped() -> N
     first.lose()
     assert publishes(receiver.take()) == []
     assert second.send(PingReq()) == [PingResp()]
+
+
+def test_clients_of_a_user_share_its_rate() -> None:
+    terms = QuotaTerms(None, Quota(None, 10.0, 3))
+    world = MqttWorld(accounts={"default": AccountOptions(0, terms)})
+    first, second = world.client(Connect(5, "a")), world.client(Connect(5, "b"))
+    first.send(*[Publish(b"a", b"")] * 3)
+    assert first.link.paused_ns == []
+    second.send(Publish(b"a", b"", 1, packet_id=1))
+    assert second.link.paused_ns == [100_000_000]
+    assert world.account.counters.rate_pauses == 1
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_user_at_its_quota_of_sessions_is_refused_with_the_code_of_its_version(version: int) -> None:
+    user = make_quota({SESSIONS: Bound(1, "user_quotas.max_sessions")})
+    world = MqttWorld(accounts={"default": AccountOptions(0, QuotaTerms(None, user))})
+    world.client(Connect(5, "a"))
+    refused = world.client(Connect(version, "b")).connack
+    assert isinstance(refused, ConnAck)
+    assert refused.reason == (0x97 if version == 5 else 3)

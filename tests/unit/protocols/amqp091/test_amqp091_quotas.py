@@ -1,0 +1,116 @@
+"""Quotas over AMQP: the channel is closed with 406 and the quota is named, as RabbitMQ does; the connection lives."""
+
+from __future__ import annotations
+
+from amqp091_traffic import consume, publish
+from amqp091_traffic import queue as declare
+from amqp091_world import AmqpPeer, AmqpWorld
+
+from millstream.broker.account_options import AccountOptions
+from millstream.protocols.amqp091.wire import codes
+from millstream.protocols.amqp091.wire.methods import (
+    BasicCancel,
+    ChannelClose,
+    ChannelCloseOk,
+    ConnectionClose,
+    Method,
+    QueueBind,
+    QueueDelete,
+)
+from millstream.security.quota import CONNECTIONS, KINDS, QUEUES, SUBSCRIPTIONS, Bound, Quota
+from millstream.security.quotas import QuotaTerms, make_quota
+from millstream.security.users import User, UserTable, hash_password
+
+HASH = hash_password("secret")
+USERS = UserTable({name: User(name, HASH, "default", None) for name in ("ann", "ben")})
+
+
+def world_of(kind: int, value: int) -> AmqpWorld:
+    user = make_quota({kind: Bound(value, f"user_quotas.max_{KINDS[kind]}")})
+    return AmqpWorld(users=USERS, accounts={"default": AccountOptions(0, QuotaTerms(None, user))})
+
+
+def client(world: AmqpWorld, user: bytes) -> AmqpPeer:
+    peer = world.client(user, b"secret")
+    peer.open_channel(1)
+    return peer
+
+
+def refused(peer: AmqpPeer, method: Method) -> bytes:
+    (closed,) = peer.say(method, 1)
+    assert isinstance(closed, ChannelClose)
+    assert closed.reply_code == codes.PRECONDITION_FAILED
+    peer.say(ChannelCloseOk(), 1)
+    peer.open_channel(1)
+    return closed.reply_text
+
+
+def test_a_user_declares_no_more_queues_than_its_quota() -> None:
+    world = world_of(QUEUES, 2)
+    ann, ben = client(world, b"ann"), client(world, b"ben")
+    for name in (b"one", b"two"):
+        ann.say(declare(name), 1)
+    text = refused(ann, declare(b"three"))
+    assert (
+        text
+        == b"PRECONDITION_FAILED - the user 'ann' has 2 queues, as many as user_quotas.max_queues = 2 allows"
+    )
+    assert refused(ann, declare(b"")) == text
+    ben.say(declare(b"three"), 1)
+    ann.say(declare(b"two"), 1)
+    ann.say(QueueDelete(b"one", False, False, False), 1)
+    ann.say(declare(b"four"), 1)
+    assert sorted(world.account.queues.catalog.queues) == ["four", "three", "two"]
+
+
+def test_bindings_and_consumers_count_as_subscriptions_and_go_with_their_connection() -> None:
+    world = world_of(SUBSCRIPTIONS, 3)
+    ann = client(world, b"ann")
+    ann.say(declare(b"q"), 1)
+    ann.say(QueueBind(b"q", b"amq.topic", b"a", False, {}), 1)
+    ann.say(QueueBind(b"q", b"amq.topic", b"b", False, {}), 1)
+    ann.say(consume(b"q", b"1"), 1)
+    text = b"PRECONDITION_FAILED - the user 'ann' has 3 subscriptions, as many as user_quotas.max_subscriptions = 3 allows"
+    assert refused(ann, consume(b"q", b"2")) == text  # which ends the consumer of that channel
+    assert world.account.quotas.of("ann").used[SUBSCRIPTIONS] == 2
+    ann.say(consume(b"q", b"1"), 1)
+    ann.say(BasicCancel(b"1", False), 1)
+    ann.say(consume(b"q", b"1"), 1)
+    ann.say(QueueDelete(b"q", False, False, False), 1)
+    assert world.account.quotas.of("ann").used[SUBSCRIPTIONS] == 0
+
+
+def test_a_user_has_no_more_connections_than_its_quota() -> None:
+    world = world_of(CONNECTIONS, 1)
+    first = client(world, b"ann")
+    second = world.stranger()
+    second.log_in(b"PLAIN", b"\x00ann\x00secret")
+    (closed,) = second.open()
+    assert isinstance(closed, ConnectionClose)
+    assert closed.reply_code == codes.NOT_ALLOWED
+    assert b"connection limit is reached (the user 'ann' has 1 connections" in closed.reply_text
+    client(world, b"ben")
+    first.endpoint.on_lost(world.now_ns)
+    client(world, b"ann")
+
+
+def test_connections_of_a_user_share_the_rate_of_their_user() -> None:
+    user = Quota(None, 10.0, 1)
+    world = AmqpWorld(users=USERS, accounts={"default": AccountOptions(0, QuotaTerms(None, user))})
+    first, second, other = client(world, b"ann"), client(world, b"ann"), client(world, b"ben")
+    first.say(declare(b"q"), 1)
+    first.receive(publish(b"q"))
+    assert first.link.paused_ns == []
+    second.receive(publish(b"q"))
+    assert second.link.paused_ns == [100_000_000]
+    other.receive(publish(b"q"))
+    assert other.link.paused_ns == []
+
+
+def test_connections_of_an_account_share_its_rate() -> None:
+    world = AmqpWorld(users=USERS, accounts={"default": AccountOptions(0, QuotaTerms(Quota(None, 10.0, 1)))})
+    first, second = client(world, b"ann"), client(world, b"ben")
+    first.say(declare(b"q"), 1)
+    first.receive(publish(b"q"))
+    second.receive(publish(b"q") * 2)
+    assert (first.link.paused_ns, second.link.paused_ns) == ([], [200_000_000])
