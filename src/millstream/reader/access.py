@@ -82,6 +82,7 @@ class Access:
             known = self._known.get(digest)
             if known is not None and now_s < known.until_s:
                 if all((action, topic) in known.answers for topic in topics):
+                    credentials.is_proven = True
                     return known
         fresh: _Known | None = None
         for at in range(0, max(len(topics), 1), TOPICS_MAX):
@@ -94,6 +95,7 @@ class Access:
                 fresh = _Known(caller, now_s + REMEMBERED_S)
             fresh.answers.update({(action, topic): topic not in denied for topic in part})
         assert fresh is not None
+        credentials.is_proven = True
         self._remember(digest, fresh, now_s)
         return fresh
 

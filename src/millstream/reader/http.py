@@ -58,6 +58,9 @@ class Connection(Protocol):
     def read_some(self, bytes_max: int) -> bytes:
         """At least one byte, or empty at the end."""
 
+    def hurry(self) -> None:
+        """The rest is read away: a client that takes long with it is not waited for."""
+
     def send_continue(self) -> None:
         """Tell a client that waits for it to send the body."""
 
@@ -65,7 +68,7 @@ class Connection(Protocol):
 class Credentials:
     """What a caller shows: a user with a password, a token, or nothing at all; and where it calls from."""
 
-    __slots__ = ("address", "has_password", "password", "token", "username")
+    __slots__ = ("address", "has_password", "is_proven", "password", "token", "username")
 
     def __init__(
         self, username: str = "", password: str | None = None, token: str = "", address: str = ""
@@ -75,6 +78,7 @@ class Credentials:
         self.has_password = password is not None
         self.token = token
         self.address = address
+        self.is_proven = False  # the broker has said who it is
 
     def to_fields(self) -> dict[str, object]:
         """As the broker takes them."""
@@ -141,6 +145,12 @@ class Body(io.RawIOBase):
                 raise too_large(bytes_max)
             parts.append(part)
         return b"".join(parts)
+
+    def discard(self, bytes_max: int) -> None:
+        """Read away what is left, up to a bound; HttpFault when it breaks off."""
+        self._connection.hurry()
+        while self.taken < bytes_max and self.take(64 * 1024):
+            pass
 
     def _next_chunk(self) -> None:
         if not self._is_first and self._connection.read_line(2) != b"":

@@ -61,10 +61,10 @@ class QueueRoutes:
         return Answer({"offset": offset})
 
     def commit(self, request: Request) -> Answer:
+        caller, stream = find_stream(self._services, request)  # before a body is waited for
         offset = request.read_json().get("offset")
         if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
             raise HttpFault(400, "offset must be a whole number: one past the last record that was done")
-        caller, stream = find_stream(self._services, request)
         committed = self._services.link.commit(caller.account, stream.name, request.parts[1], offset)
         return Answer({"committed": committed})
 

@@ -1,8 +1,8 @@
-"""The HTTP server of the reader: a thread per connection, blocking sockets, everything bounded.
+"""The HTTP server of the reader: a thread for each request under way, blocking sockets, everything bounded.
 
 Invariants
-- At most `connections_max` connections are served; who comes then is told so, after the one that has been idle longest
-  was let go.
+- At most `connections_max` connections are served; who comes then is told so. Heads are waited for elsewhere.
+- Callers of one address that have not proven who they are take at most half of the places.
 - Every wait has an end: for a head, for a body, for a client that does not take its answer.
 - A body whose producer fails is broken off, never ended: what a client has seen whole is whole.
 - Answers are sent from the buffers they stand in, without putting them together first.
@@ -11,12 +11,12 @@ Invariants
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Final
 
 import structlog
@@ -26,6 +26,7 @@ from millstream.reader.http import (
     Answer,
     Body,
     Buffer,
+    Credentials,
     Head,
     HttpFault,
     Request,
@@ -35,19 +36,21 @@ from millstream.reader.http import (
     parse_credentials,
     parse_head,
 )
-from millstream.runtime.http_head import HEAD_BYTES_MAX, HostNames
+from millstream.reader.http_answer import encode_answer, encode_fault, encode_head
+from millstream.reader.waiting_room import Guest, WaitingRoom
+from millstream.runtime.http_head import HEAD_BYTES_MAX, HEAD_END, HostNames
 
-IDLE_S: Final = 60.0  # between two requests
-IDLE_KEPT_S: Final = 5.0  # an idle connection is not let go for another before this
-HEAD_S: Final = 10.0  # from the first byte of a head to its last
+KEEP_S: Final = (
+    0.05  # a thread waits so long for the next request; then the connection waits where it costs none
+)
 BODY_S: Final = 30.0  # without a byte of a body
 SEND_S: Final = 60.0  # without taking a byte of an answer
-REFUSE_S: Final = 2.0
-REFUSING_MAX: Final = 16
+LEFTOVER_S: Final = 5.0  # for all of a body that nobody wants
+WAITING_MAX: Final = 1024  # connections that are not being served
+ARRIVING_MAX: Final = 256
 LEFTOVER_MAX: Final = 64 * 1024  # of a body nobody wanted that is read away to keep the connection
 RECEIVE: Final = 64 * 1024
 BUFFERS_MAX: Final = 512  # in one system call
-HEADERS: Final = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
 
 
 class Closed(Exception):
@@ -55,65 +58,57 @@ class Closed(Exception):
 
 
 class HttpConnection:
-    """One connection: `serve` runs in a thread of its own until it ends."""
+    """A connection while it is served: its first head is there when `serve` begins, in a thread of its own."""
 
-    def __init__(self, server: HttpServer, link: socket.socket, address: str) -> None:
+    def __init__(self, server: HttpServer, guest: Guest) -> None:
+        self.guest = guest
         self._server = server
-        self._socket = link
-        self._address = address
-        self._unread = b""
-        self.idle_since = 0.0  # 0: a request is under way
+        self._socket = guest.socket
+        self._unread = guest.unread
+        self._body_until_s = 0.0  # 0: as long as something comes
+        self._credentials: Credentials | None = None
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the caller of the request under way has not yet proven who it is."""
+        return self._credentials is None or not self._credentials.is_proven
 
     # ---------------------------------------------------------------- serving
 
-    def serve(self) -> None:
+    def serve(self) -> bool:
+        """Whether it waits for another request; else it is closed."""
         try:
-            self._secure()
             while self._serve_one():
-                pass
+                if not self._has_next():
+                    self.guest.unread = self._unread
+                    return True
         except (Closed, OSError):
             pass  # there is nobody to tell
-        finally:
-            with contextlib.suppress(OSError):
-                self._socket.close()
-
-    def refuse(self) -> None:
-        """Too many are here: say so, and let the client read it before the connection goes."""
-        try:
-            self._socket.settimeout(REFUSE_S)
-            self._secure()
-            busy = HttpFault(
-                503, f"{self._server.connections_max} connections are being served", retry_after_s=1
-            )
-            self._answer_fault(busy, is_last=True)
-            self._socket.shutdown(socket.SHUT_WR)
-            deadline = time.monotonic() + REFUSE_S
-            while time.monotonic() < deadline and self._socket.recv(RECEIVE):
-                pass
-        except (Closed, OSError):
-            pass  # it will find out by itself
-        finally:
-            with contextlib.suppress(OSError):
-                self._socket.close()
-
-    def let_go(self) -> None:
-        """From another thread: it is idle, and its place is needed."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
+        return False
 
-    def _secure(self) -> None:
-        if self._server.tls is not None:
-            self._socket.settimeout(HEAD_S)
-            self._socket = self._server.tls.wrap_socket(self._socket, server_side=True)
+    def _has_next(self) -> bool:
+        """Whether the next head is there, or comes at once; a client that asks often keeps its thread."""
+        if HEAD_END not in self._unread and not self._server.is_full:
+            self._socket.settimeout(KEEP_S)
+            try:
+                data = self._socket.recv(RECEIVE)
+            except TimeoutError:
+                return False
+            if not data:
+                raise Closed
+            self._unread += data
+        return HEAD_END in self._unread
 
     def _serve_one(self) -> bool:
         """Answer a request; False when there will be no more."""
+        self._credentials = None
+        self._body_until_s = 0.0
         try:
-            head = self._read_head()
+            head = self._take_head()
         except HttpFault as fault:
             self._answer_fault(fault, is_last=True)
-            return False
-        if head is None:
             return False
         is_awaited = head.headers.get("expect", "").lower() == "100-continue"
         body = Body(self, head.length, head.is_chunked, 0, is_awaited)
@@ -135,7 +130,8 @@ class HttpConnection:
                 else "no body is taken here"
             )
             raise HttpFault(413, text)
-        credentials = parse_credentials(head.headers.get("authorization"), self._address)
+        credentials = parse_credentials(head.headers.get("authorization"), self.guest.address)
+        self._credentials = credentials
         body = Body(self, head.length, head.is_chunked, route.body_bytes_max, is_awaited)
         sender = _Sender(self, head)
         try:
@@ -168,6 +164,7 @@ class HttpConnection:
             return True
         if body.is_waiting or head.is_chunked or head.length - body.taken > LEFTOVER_MAX:
             return False
+        self.hurry()
         try:
             while body.take(RECEIVE):
                 pass
@@ -177,36 +174,22 @@ class HttpConnection:
 
     # ---------------------------------------------------------------- reading
 
-    def _read_head(self) -> Head | None:
-        """None: the client has nothing more to say."""
-        self.idle_since = time.monotonic()
-        try:
-            if not self._unread:
-                self._socket.settimeout(IDLE_S)
-                self._unread = self._socket.recv(RECEIVE)
-                if not self._unread:
-                    return None
-        finally:
-            self.idle_since = 0.0
-        deadline = time.monotonic() + HEAD_S
-        while (at := self._unread.find(b"\r\n\r\n")) < 0:
-            if len(self._unread) > HEAD_BYTES_MAX:
-                raise HttpFault(431, f"the head of a request has at most {HEAD_BYTES_MAX} bytes")
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                raise HttpFault(408, f"the head of the request took longer than {HEAD_S:.0f} seconds")
-            self._socket.settimeout(left_s)
-            data = self._receive()
-            if not data:
-                return None
-            self._unread += data
+    def _take_head(self) -> Head:
+        at = self._unread.find(HEAD_END)
         if at > HEAD_BYTES_MAX:
             raise HttpFault(431, f"the head of a request has at most {HEAD_BYTES_MAX} bytes")
-        raw, self._unread = self._unread[:at], self._unread[at + 4 :]
+        raw, self._unread = self._unread[:at], self._unread[at + len(HEAD_END) :]
         self._socket.settimeout(BODY_S)
         return parse_head(raw)
 
+    def hurry(self) -> None:
+        """Nobody wants the rest of the body: there is little time for it."""
+        if self._body_until_s == 0:
+            self._body_until_s = time.monotonic() + LEFTOVER_S
+
     def _receive(self) -> bytes:
+        if self._body_until_s:
+            self._socket.settimeout(max(0.001, min(BODY_S, self._body_until_s - time.monotonic())))
         try:
             return self._socket.recv(RECEIVE)
         except TimeoutError:
@@ -256,23 +239,10 @@ class HttpConnection:
                 views[at] = views[at][sent:]
 
     def _answer_json(self, answer: Answer, is_last: bool) -> None:
-        body = answer.encode()
-        self.send([_status_line(answer.status, is_last, f"Content-Length: {len(body)}\r\n", JSON_TYPE), body])
+        self.send(encode_answer(answer, is_last))
 
     def _answer_fault(self, fault: HttpFault, is_last: bool) -> None:
-        body = Answer({"error": fault.error, "hint": fault.hint, **fault.fields}).encode()
-        more = f"Content-Length: {len(body)}\r\n"
-        if fault.status == HTTPStatus.UNAUTHORIZED:
-            more += 'WWW-Authenticate: Basic realm="millstream", charset="UTF-8"\r\n'
-        if fault.retry_after_s:
-            more += f"Retry-After: {fault.retry_after_s}\r\n"
-        self.send([_status_line(fault.status, is_last, more, JSON_TYPE), body])
-
-
-def _status_line(status: int, is_last: bool, more: str, content_type: str) -> bytes:
-    end = "Connection: close\r\n" if is_last else ""
-    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {content_type}\r\n{more}{HEADERS}{end}\r\n"
-    return head.encode("latin-1")
+        self.send(encode_fault(fault, is_last))
 
 
 class _Sender:
@@ -303,7 +273,7 @@ class _Sender:
         if self._is_begun:
             return []
         self._is_begun = True
-        return [_status_line(200, self._head.is_last, "Transfer-Encoding: chunked\r\n", self.content_type)]
+        return [encode_head(200, self._head.is_last, "Transfer-Encoding: chunked\r\n", self.content_type)]
 
 
 class HttpServer:
@@ -319,27 +289,45 @@ class HttpServer:
     ) -> None:
         self._listening = listening
         self.routes = routes
-        self.connections_max = connections_max
-        self.tls = tls
+        self._connections_max = connections_max
+        self._strangers_max = max(1, connections_max // 2)
         self._names = HostNames(is_loopback)
         self._connections: dict[HttpConnection, None] = {}
-        self._refusing = 0
+        self._room = WaitingRoom(self._begin, find_waiting_max(), tls)
         self._lock = threading.Lock()
         self.log = structlog.get_logger("millstream.reader")
 
+    @property
+    def is_full(self) -> bool:
+        return len(self._connections) >= self._connections_max
+
     def run(self) -> None:
-        while True:
-            try:
-                link, address = self._listening.accept()
-            except ConnectionError:
-                continue  # gone before it was here
-            except OSError as error:
-                if self._listening.fileno() < 0:
-                    return
-                self.log.warning("accept_failed", reason=error.strerror or str(error))
-                time.sleep(0.1)  # no descriptor is left: some will come back
-                continue
-            self._begin(link, str(address[0]) if isinstance(address, tuple) else "")
+        threading.Thread(target=self._room.run, name="heads", daemon=True).start()
+        try:
+            while self._accept():
+                pass
+        finally:
+            self._room.close()
+
+    def _accept(self) -> bool:
+        """One connection; False when there will be no more."""
+        if self._room.arriving > ARRIVING_MAX:
+            time.sleep(0.001)  # they come faster than they can be looked at: the kernel keeps the rest
+            return True
+        try:
+            link, address = self._listening.accept()
+        except ConnectionError:
+            return True  # gone before it was here
+        except OSError as error:
+            if self._listening.fileno() < 0:
+                return False
+            self.log.warning("accept_failed", reason=error.strerror or str(error))
+            time.sleep(0.1)  # no descriptor is left: some will come back
+            return True
+        if link.family in (socket.AF_INET, socket.AF_INET6):
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._room.put(Guest(link, str(address[0]) if isinstance(address, tuple) else ""))
+        return True
 
     def check_origin(self, head: Head) -> None:
         """Pages in a browser have no business here: not with an Origin, and not by a name that was made to mean this
@@ -349,50 +337,42 @@ class HttpServer:
         if not self._names.allows(head.headers.get("host", "")):
             raise HttpFault(421, "this reader is on loopback; name it by its address or as localhost")
 
-    def _begin(self, link: socket.socket, address: str) -> None:
-        if link.family in (socket.AF_INET, socket.AF_INET6):
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = HttpConnection(self, link, address)
+    def _begin(self, guest: Guest) -> HttpFault | None:
+        """Serve a connection whose head is there; gives why not."""
+        connection = HttpConnection(self, guest)
         with self._lock:
-            is_served = len(self._connections) < self.connections_max or self._make_room()
-            if is_served:
-                self._connections[connection] = None
-            elif self._refusing < REFUSING_MAX:
-                self._refusing += 1
-            else:
-                link.close()
-                return
-        run = self._serve if is_served else self._refuse
+            if self.is_full:
+                text = f"{self._connections_max} connections are being served (reader.connections_max)"
+                return HttpFault(503, text, retry_after_s=1)
+            if self._count_strangers(guest.key) >= self._strangers_max:
+                text = f"{self._strangers_max} requests of this address are being checked"
+                return HttpFault(503, text, retry_after_s=1)
+            self._connections[connection] = None
         try:
-            threading.Thread(target=run, args=(connection,), name="http", daemon=True).start()
+            threading.Thread(target=self._serve, args=(connection,), name="http", daemon=True).start()
         except RuntimeError:  # the system gives no thread now
             self._leave(connection)
-            link.close()
+            return HttpFault(503, "no thread can be started now", retry_after_s=1)
+        return None
 
-    def _make_room(self) -> bool:
-        """Let the connection go that has been idle longest, if it has been so for a while."""
-        now = time.monotonic()
-        idle = [other for other in self._connections if 0 < other.idle_since <= now - IDLE_KEPT_S]
-        if not idle:
-            return False
-        oldest = min(idle, key=lambda other: other.idle_since)
-        del self._connections[oldest]
-        oldest.let_go()
-        return True
+    def _count_strangers(self, key: str) -> int:
+        return sum(other.guest.key == key and other.is_stranger for other in self._connections)
 
     def _serve(self, connection: HttpConnection) -> None:
+        is_kept = False
         try:
-            connection.serve()
+            is_kept = connection.serve()
         finally:
             self._leave(connection)
-
-    def _refuse(self, connection: HttpConnection) -> None:
-        try:
-            connection.refuse()
-        finally:
-            with self._lock:
-                self._refusing -= 1
+        if is_kept:
+            self._room.put(connection.guest)
 
     def _leave(self, connection: HttpConnection) -> None:
         with self._lock:
             self._connections.pop(connection, None)
+
+
+def find_waiting_max() -> int:
+    """Half of the descriptors there are at most: the others are for work."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return WAITING_MAX if soft == resource.RLIM_INFINITY else max(16, min(WAITING_MAX, soft // 2))

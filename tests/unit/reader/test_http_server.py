@@ -35,6 +35,7 @@ class Served:
             Route("GET", "/refused", lambda request: StreamAnswer(refuse)),
             Route("GET", "/bug", bug),
             Route("GET", "/slow", self.slow),
+            Route("GET", "/proven", self.slow_and_proven),
             Route("POST", "/echo", lambda request: Answer(request.read_json()), body_bytes_max=BIG),
             Route("POST", "/unread", lambda request: Answer({}), body_bytes_max=BIG),
         ]
@@ -43,6 +44,10 @@ class Served:
         self.is_begun.set()
         assert self.may_end.wait(WAIT_S)
         return Answer({})
+
+    def slow_and_proven(self, request: Request) -> Answer:
+        request.credentials.is_proven = True
+        return self.slow(request)
 
 
 def stream(send: Send) -> None:
@@ -197,22 +202,128 @@ def test_who_comes_when_all_places_are_taken_is_told_so(start: Start, served: Se
     assert busy.getresponse().status == 200
 
 
-def test_a_connection_that_is_idle_makes_room(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "IDLE_KEPT_S", 0.0)
+def test_a_connection_that_is_idle_takes_no_place(start: Start) -> None:
     port = start(connections_max=1)
+    idle = []
     for _ in range(5):
         connection = connect(port)
         while (status := ask(connection, "/hello")[0]) == 503:  # the one before is not idle yet
             connection = connect(port)
         assert status == 200
+        idle.append(connection)
+    while (status := ask(idle[0], "/hello")[0]) == 503:
+        idle[0].close()
+    assert status == 200, "it can go on where it was"
 
 
-def test_tls_is_spoken_when_it_is_set_up(start: Start) -> None:
+def test_slow_heads_keep_nobody_out(start: Start) -> None:
+    port = start(connections_max=4)
+    slow = [socket.create_connection(("127.0.0.1", port), WAIT_S) for _ in range(80)]
+    for one in slow:
+        one.sendall(b"GET /hello HTTP/1.1\r\nHost: 127.")
+    assert [ask(connect(port), "/hello")[0] for _ in range(3)] == [200] * 3
+    slow[0].sendall(b"0.0.1\r\n\r\n")
+    assert slow[0].recv(1000).startswith(b"HTTP/1.1 200 OK\r\n"), "slow is not wrong"
+    for one in slow:
+        one.close()
+
+
+def test_slow_handshakes_keep_nobody_out(start: Start) -> None:
+    context, trusting = make_contexts()
+    port = start(connections_max=2, tls=context)
+    slow = [socket.create_connection(("127.0.0.1", port), WAIT_S) for _ in range(40)]
+    for one in slow:
+        one.sendall(b"\x16\x03\x01\x02\x00\x01")
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT_S, context=trusting)
+    assert ask(connection, "/hello")[0] == 200
+    for one in slow:
+        one.close()
+
+
+def test_everybody_who_comes_when_all_places_are_taken_is_answered(start: Start, served: Served) -> None:
+    """Not only the first few: each gets a 503 and reads it, whatever it still sends."""
+    port = start(connections_max=1)
+    busy = connect(port)
+    busy.request("GET", "/slow")
+    assert served.is_begun.wait(WAIT_S)
+    late = [socket.create_connection(("127.0.0.1", port), WAIT_S) for _ in range(60)]
+    for one in late:
+        one.sendall(
+            b"POST /echo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 90000\r\n\r\n" + b"x" * 90_000
+        )
+    for one in late:
+        assert b"\r\nRetry-After: 1\r\n" in read_to_end(one)
+        one.close()
+    served.may_end.set()
+    assert busy.getresponse().status == 200
+
+
+def test_a_refusal_over_tls_can_be_read(start: Start, served: Served) -> None:
+    context, trusting = make_contexts()
+    port = start(connections_max=1, tls=context)
+    busy, late = (
+        http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT_S, context=trusting) for _ in range(2)
+    )
+    busy.request("GET", "/slow")
+    assert served.is_begun.wait(WAIT_S)
+    assert ask(late, "/hello")[0] == 503
+    served.may_end.set()
+    assert busy.getresponse().status == 200
+
+
+def test_callers_that_prove_nothing_leave_half_of_the_places_to_others(start: Start, served: Served) -> None:
+    port = start(connections_max=4)
+    checked = [connect(port) for _ in range(2)]
+    for one in checked:
+        one.request("GET", "/slow")
+    assert served.is_begun.wait(WAIT_S)
+    while ask(connect(port), "/hello")[0] != 503:  # until both are there
+        pass
+    elsewhere = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S, source_address=("127.0.0.2", 0))
+    assert ask(elsewhere, "/hello")[0] == 200
+    served.may_end.set()
+    assert [one.getresponse().status for one in checked] == [200, 200]
+
+
+def test_callers_that_have_proven_who_they_are_may_take_all_places(start: Start, served: Served) -> None:
+    port = start(connections_max=2)
+    known = connect(port)
+    known.request("GET", "/proven")
+    assert served.is_begun.wait(WAIT_S)
+    assert ask(connect(port), "/hello")[0] == 200
+    served.may_end.set()
+    assert known.getresponse().status == 200
+
+
+def test_the_rest_of_an_unwanted_body_is_not_waited_for(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "LEFTOVER_S", 0.05)
+    with socket.create_connection(("127.0.0.1", start()), WAIT_S) as raw:
+        raw.sendall(b"POST /unread HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nx")
+        assert b"\r\nConnection: close\r\n" in read_to_end(raw)
+
+
+def read_to_end(raw: socket.socket) -> bytes:
+    parts = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := raw.recv(1000):
+            parts += part
+    return parts
+
+
+def make_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The server's, and one that trusts it."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
+    return context, trusting
+
+
+def test_tls_is_spoken_when_it_is_set_up(start: Start) -> None:
+    context, trusting = make_contexts()
     port = start(tls=context)
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT_S, context=trusting)
     status, body = ask(connection, "/stream")
