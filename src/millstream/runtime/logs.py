@@ -14,7 +14,9 @@ import logging
 import re
 import sys
 import time
+import traceback
 from collections.abc import Callable, MutableMapping
+from pathlib import PurePath
 from typing import Any, Final, TextIO
 
 import structlog
@@ -24,6 +26,7 @@ Fields = MutableMapping[str, Any]
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 EVENTS_REMEMBERED_MAX: Final = 1000
 DEPTH_MAX: Final = 4
+FRAMES_SHOWN: Final = 4
 REDACTED: Final = "***"
 
 _SECRET_NAME: Final = re.compile(
@@ -105,7 +108,7 @@ class Logs:
         return fields
 
     def _shorten_exception(self, logger: object, method: str, fields: Fields) -> Fields:
-        """One sentence about an exception; its traceback only where somebody is debugging."""
+        """One sentence about an exception and its place; the traceback only where somebody is debugging."""
         raised = fields.pop("exc_info", None)
         error = raised if isinstance(raised, BaseException) else sys.exc_info()[1] if raised else None
         if error is not None:
@@ -113,10 +116,18 @@ class Logs:
             if self._threshold <= logging.DEBUG:
                 fields["exc_info"] = error
                 return structlog.processors.format_exc_info(logger, method, fields)
+            if error.__traceback__ is not None:
+                fields.setdefault("where", find_place(error))
         return fields
 
     def _render_text(self, _logger: object, _method: str, fields: Fields) -> str:
         return render_text(fields, has_colour=self._stream.isatty())
+
+
+def find_place(error: BaseException) -> str:
+    """The innermost frames of an exception, outermost first: enough to report it without debug logs."""
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES_SHOWN:]
+    return " > ".join(f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)
 
 
 class _Writer:
@@ -193,10 +204,10 @@ def render_text(fields: Fields, *, has_colour: bool) -> str:
     moment = str(fields.pop("time", ""))[11:19]
     level = str(fields.pop("level", ""))
     event = _shown(fields.pop("event", ""), in_quotes=False)
-    traceback = fields.pop("exception", None)
+    frames = fields.pop("exception", None)
     head = f"{_COLOURS.get(level, '')}{level:<7}{_PLAIN}" if has_colour else f"{level:<7}"
     pairs = "".join(f" {name}={_shown(value, in_quotes=True)}" for name, value in fields.items())
-    tail = f"\n{traceback}" if traceback else ""
+    tail = f"\n{frames}" if frames else ""
     return f"{moment} {head} {event}{pairs}{tail}"
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -147,6 +148,7 @@ def test_an_exception_is_one_sentence_unless_somebody_is_debugging() -> None:
     short, long = lines(stream)
     assert short["error"] == "ValueError: no such thing"
     assert "exception" not in short
+    assert re.fullmatch(r"test_logs\.py:\d+ test_an_exception_is_one_sentence\w+", str(short["where"]))
     assert "Traceback" in str(long["exception"])
 
 
@@ -156,6 +158,7 @@ def test_an_exception_object_can_be_handed_over() -> None:
     structlog.get_logger().error("broken", exc_info=OSError("disk"))
     [line] = lines(stream)
     assert line["error"] == "OSError: disk"
+    assert "where" not in line, "it was never raised"
 
 
 def test_what_libraries_say_has_the_same_form() -> None:
