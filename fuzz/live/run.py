@@ -71,7 +71,7 @@ def read_options(arguments: list[str]) -> argparse.Namespace:
         "--protocol", action="append", choices=list(MAKERS), help="only this one; may be given again"
     )
     parser.add_argument("--processes", type=int, default=2, help="that make connections")
-    parser.add_argument("--open", type=int, default=150, help="connections a process has open at a time")
+    parser.add_argument("--open", type=int, default=50, help="connections a process has open at a time")
     parser.add_argument(
         "--keep", type=Path, default=Path("build/fuzz-live"), help="folder for connections that fail"
     )

@@ -89,17 +89,24 @@ class HttpConnection:
         return False
 
     def _has_next(self) -> bool:
-        """Whether the next head is there, or comes at once; a client that asks often keeps its thread."""
-        if HEAD_END not in self._unread and not self._server.is_full:
+        """Whether the next head is there, or comes at once: a client that asks often keeps its thread."""
+        if HEAD_END in self._unread:
+            return True
+        if not self._server.give_place_up(self):
+            return False
+        has_next = False
+        try:
             self._socket.settimeout(KEEP_S)
-            try:
-                data = self._socket.recv(RECEIVE)
-            except TimeoutError:
-                return False
+            data = self._socket.recv(RECEIVE)
             if not data:
                 raise Closed
             self._unread += data
-        return HEAD_END in self._unread
+            has_next = HEAD_END in self._unread
+        except TimeoutError:
+            pass
+        finally:
+            has_next = self._server.take_place_again(self, has_next)
+        return has_next
 
     def _serve_one(self) -> bool:
         """Answer a request; False when there will be no more."""
@@ -292,14 +299,13 @@ class HttpServer:
         self._connections_max = connections_max
         self._strangers_max = max(1, connections_max // 2)
         self._names = HostNames(is_loopback)
-        self._connections: dict[HttpConnection, None] = {}
+        self._connections: dict[
+            HttpConnection, None
+        ] = {}  # with a request under way: the places that are taken
+        self._idle_threads = 0
         self._room = WaitingRoom(self._begin, find_waiting_max(), tls)
         self._lock = threading.Lock()
         self.log = structlog.get_logger("millstream.reader")
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._connections) >= self._connections_max
 
     def run(self) -> None:
         threading.Thread(target=self._room.run, name="heads", daemon=True).start()
@@ -341,7 +347,7 @@ class HttpServer:
         """Serve a connection whose head is there; gives why not."""
         connection = HttpConnection(self, guest)
         with self._lock:
-            if self.is_full:
+            if len(self._connections) >= self._connections_max:
                 text = f"{self._connections_max} connections are being served (reader.connections_max)"
                 return HttpFault(503, text, retry_after_s=1)
             if self._count_strangers(guest.key) >= self._strangers_max:
@@ -354,6 +360,24 @@ class HttpServer:
             self._leave(connection)
             return HttpFault(503, "no thread can be started now", retry_after_s=1)
         return None
+
+    def give_place_up(self, connection: HttpConnection) -> bool:
+        """Its request is answered; whether its thread may wait for the next one."""
+        with self._lock:
+            self._connections.pop(connection, None)
+            if self._idle_threads >= self._connections_max:
+                return False
+            self._idle_threads += 1
+            return True
+
+    def take_place_again(self, connection: HttpConnection, has_next: bool) -> bool:
+        """Its thread waits no more; whether it has another request and a place for it."""
+        with self._lock:
+            self._idle_threads -= 1
+            if not has_next or len(self._connections) >= self._connections_max:
+                return False
+            self._connections[connection] = None
+            return True
 
     def _count_strangers(self, key: str) -> int:
         return sum(other.guest.key == key and other.is_stranger for other in self._connections)

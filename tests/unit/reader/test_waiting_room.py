@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -51,8 +52,9 @@ def room() -> Iterator[Room]:
 def read_status(link: socket.socket) -> bytes:
     """What it is told before its end, empty for nothing."""
     parts = b""
-    while part := link.recv(1000):
-        parts += part
+    with contextlib.suppress(ConnectionResetError):  # closed over what it had sent
+        while part := link.recv(1000):
+            parts += part
     return parts[9:12]
 
 
