@@ -358,6 +358,7 @@ class Broker:
         self._confirm_waiters.on_tick(now_ns)
         self.pressure.on_tick(now_ns)
         self._doubts.on_tick(now_ns)
+        self.agenda.begin_turn()
         for account in self.accounts.values():
             account.queues.catalog.on_tick(now_ns)
         for survey in self._quota_surveys:

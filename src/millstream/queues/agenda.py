@@ -59,6 +59,10 @@ class Agenda:
         self._unsafe: dict[Queue, None] = {}
         self._to_write: dict[Group, None] = {}
 
+    def begin_turn(self) -> None:
+        """At a tick, which is a turn of its own."""
+        self.left = self.per_turn
+
     def take_number(self) -> i64:
         """For a new queue; never given twice."""
         number = self._next_number

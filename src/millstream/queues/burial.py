@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
 
 from millstream.model.message import Message
 from millstream.queues.pending import Pending
@@ -10,6 +12,9 @@ from millstream.queues.pending import Pending
 if TYPE_CHECKING:
     from millstream.queues.group import Group
     from millstream.queues.queue import Queue
+
+
+DELIVERIES_PER_LETTER: Final[i64] = 8  # that take as long as one dead letter
 
 
 def bury(queue: Queue, group: Group, pending: Pending, reason: str) -> None:
@@ -21,6 +26,7 @@ def bury(queue: Queue, group: Group, pending: Pending, reason: str) -> None:
 
 def bury_alone(queue: Queue, group: str, pending: Pending, reason: str) -> None:
     """One that no group has to settle."""
+    queue.agenda.left -= DELIVERIES_PER_LETTER
     if queue.catalog.bury(queue, group, pending, reason):
         queue.counters.dead_lettered += 1
     else:

@@ -197,7 +197,9 @@ class Catalog:
         end: i64 = self._looked + TICK_MAX
         if end > len(queues):
             end = len(queues)
-        while self._looked < end:
+        agenda = self.agenda
+        first: i64 = self._looked
+        while self._looked < end and (agenda.left > 0 or self._looked == first):
             queue = queues[self._looked]
             self._looked += 1
             if not queue.is_removed:

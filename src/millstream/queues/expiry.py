@@ -73,7 +73,11 @@ def expire_head(queue: Queue) -> None:
     seen: i64 = 0
     now_ns: i64 = queue.clock.wall_ns()
     while not queue.groups and queue.first < queue.visible and seen < SLICE:
+        if seen and queue.agenda.left <= 0:
+            return
         seen += 1
+        if seen & 3 == 0:
+            queue.agenda.left -= 1  # four take as long as a delivery
         if queue.first == queue.head and queue.head_expires_wall_ns > now_ns:
             return
         offset: i64 = queue.first

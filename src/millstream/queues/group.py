@@ -9,7 +9,6 @@ Invariants
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -20,6 +19,7 @@ from millstream.model.topic import matches
 from millstream.queues.burial import bury
 from millstream.queues.consumer import Consumer
 from millstream.queues.expiry import expire, is_expired
+from millstream.queues.getters import Getters
 from millstream.queues.gone import Gone
 from millstream.queues.holds import MILLISECONDS, Holds
 from millstream.queues.overflow import bound_again
@@ -39,6 +39,10 @@ REJECTED: Final = Outcome.REJECTED
 RELEASED: Final = Outcome.RELEASED
 SLICE: Final[i64] = 256  # deliveries, before other queues get their turn
 PASSED_MAX: Final[i64] = 1024  # records passed over in one go before others get their turn
+PASSED_MIN: Final[i64] = 32  # the same when the turn is over
+TRIED_SHIFT: Final[i64] = (
+    6  # so many consumers without credit are looked at in the time of a delivery, as a power of two
+)
 
 
 @final
@@ -64,10 +68,11 @@ class Group:
         self.specials = Specials()
         self.returned = Returned()
         self._not_before: dict[int, int] = {}  # due times of attempts that a restart interrupted
-        self._getters: deque[tuple[Consumer, int]] = deque()  # who wants one; the end of the queue then
+        self._getters = Getters(self)
         self._span = Span(self)
         self._is_dispatching = False
         self._is_offering = False  # to members: they have been waiting for it
+        self._is_cut = False  # the last look for a record ended before its end: there may be one
 
     def title(self) -> str:
         """The name under which it is known: the same name with another filter is another group."""
@@ -95,8 +100,7 @@ class Group:
         self.queue.touch()
         if self.turns.leave(consumer) and not self.consumers:
             self.is_exclusive = False
-        if self._getters:
-            self._getters = deque([entry for entry in self._getters if entry[0] is not consumer])
+        self._getters.drop(consumer)
 
     def take_back(self, consumer: Consumer | None) -> None:
         """Everything it had open goes to the others; None: everything that is open."""
@@ -117,10 +121,7 @@ class Group:
         for pending in list(self.pending.values()):
             self.holds.remove(pending)
         self.returned.clear()
-        getters = self._getters
-        self._getters = deque()
-        for getter, _ in getters:
-            getter.on_empty()
+        self._getters.close()
         consumers = list(self.consumers)
         self.turns.clear()
         for consumer in consumers:
@@ -292,7 +293,7 @@ class Group:
         """One record to a consumer that has not joined, as soon as it is read; or `on_empty`. What was appended before
         counts, safe or not yet."""
         self.queue.touch()
-        self._getters.append((consumer, int(self.queue.next)))
+        self._getters.add(consumer)
         self.dispatch()
 
     def dispatch(self) -> None:
@@ -305,32 +306,14 @@ class Group:
                 self._is_offering = True
                 self._hand_out_all()
             self._is_offering = False
-            if self._getters:
-                self._serve()
+            self._getters.serve()
         finally:
             self._is_dispatching = False
             self._is_offering = False
 
-    def _serve(self) -> None:
-        asking = self._getters
-        waiting: deque[tuple[Consumer, int]] = deque()
-        self._getters = waiting
-        while asking:
-            consumer, end = asking.popleft()
-            if not consumer.is_present():
-                continue
-            if not consumer.has_credit():
-                waiting.append((consumer, end))
-                continue
-            pending = self._take_next()
-            if pending is not None:
-                self._hand_out(pending, consumer)
-            elif self.cursor < self.queue.visible or self.queue.visible < end:
-                waiting.append((consumer, end))  # it is being read, or about to be safe
-                waiting.extend(asking)
-                return
-            else:
-                consumer.on_empty()
+    def may_have_more(self) -> bool:
+        """Whether there may be a record, though none was found just now: it is being read, or the look was cut short."""
+        return self._is_cut or self.cursor < self.queue.visible
 
     def _hand_out_all(self) -> None:
         turns = self.turns
@@ -340,20 +323,22 @@ class Group:
         handed_out: i64 = 0
         while True:
             consumer = turns.find(is_single)
+            if turns.tried:
+                agenda.left -= turns.tried >> TRIED_SHIFT
             if consumer is None:
                 break
             if handed_out >= share:
                 self.queue.come_back()
                 break
-            pending = self._take_next()
+            pending = self.take_next()
             if pending is None:
                 break
             handed_out += 1
             turns.pass_on()
-            self._hand_out(pending, consumer)
+            self.hand_out(pending, consumer)
         agenda.left -= handed_out
 
-    def _hand_out(self, pending: Pending, consumer: Consumer) -> None:
+    def hand_out(self, pending: Pending, consumer: Consumer) -> None:
         pending.attempts += 1
         if consumer.accepts_at_once:
             consumer.deliver(pending)
@@ -362,10 +347,18 @@ class Group:
         self.holds.add(pending, consumer, self.queue.clock.now_ns, self.queue.hold_ns)
         consumer.deliver(pending)
 
-    def _take_next(self) -> Pending | None:
+    def take_next(self) -> Pending | None:
         """The record to hand out now: one that came back, one out of turn, or the next in order."""
         now_ns = self.queue.clock.now_ns
+        self._is_cut = False
+        looked: i64 = 0
         while True:
+            if looked >= PASSED_MAX:
+                self.queue.agenda.left -= looked
+                self._is_cut = True
+                self.queue.come_back()
+                return None
+            looked += 1
             priority = self.returned.best_priority(now_ns)
             if self.specials.count() != 0 and self.specials.best_priority(now_ns) > priority:
                 if not self.specials.is_next_below(self.queue.visible):
@@ -385,17 +378,18 @@ class Group:
 
     def _take_in_order(self) -> Pending | None:
         queue = self.queue
+        agenda = queue.agenda
         passed: i64 = 0
         while self.cursor < queue.visible:
             if self.settled.count:
                 self.cursor = self.settled.next_missing(self.cursor)
                 if self.cursor >= queue.visible:
-                    return None
+                    break
             body = b""
             if queue.is_durable:
                 found = self._next_body()
                 if found is None:
-                    return None
+                    break
                 body = found
             offset: i64 = self.cursor
             self.cursor += 1
@@ -404,12 +398,13 @@ class Group:
             elif not self.is_settled(offset) and not queue.is_special(offset):
                 pending = self._admit(queue.make_pending(self, offset, body))
                 if pending is not None:
+                    agenda.left -= passed
                     return pending
             passed += 1
-            if passed >= PASSED_MAX:
-                queue.agenda.left -= passed
+            if passed >= PASSED_MAX or (agenda.left <= 0 and passed >= PASSED_MIN):
                 queue.come_back()
-                return None
+                break
+        agenda.left -= passed
         return None
 
     def _next_body(self) -> bytes | None:
@@ -483,10 +478,13 @@ class Group:
     def on_tick(self, now_ns: i64) -> None:
         """Take back what nobody settled in time, then hand out what is due."""
         late = self.holds.find_late(now_ns)
-        while late is not None:
+        count: i64 = 0
+        while late is not None and count < PASSED_MAX:  # the others at the next tick
+            count += 1
             self.queue.counters.timed_out += 1
             self._give_back(late, 0)
             late = self.holds.find_late(now_ns)
+        self.queue.agenda.left -= count
         if self.committed > self.written + PASSED_MAX:
             self.queue.note_committed(self)
         self.dispatch()
@@ -495,6 +493,6 @@ class Group:
 
     def expire_in_order(self) -> None:
         """Nobody has room for them, but they grow old all the same."""
-        pending = self._take_next()  # what is too old goes its way on the way to the next
+        pending = self.take_next()  # what is too old goes its way on the way to the next
         if pending is not None:
             self.returned.add(pending, self.queue.priority_of(pending.offset), 0)

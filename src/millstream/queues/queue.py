@@ -26,7 +26,9 @@ from millstream.queues.footprint import Footprint
 from millstream.queues.group import Group
 from millstream.queues.overflow import bound, bound_now, find_refusal, is_awaited
 from millstream.queues.pending import Pending
+from millstream.queues.purging import purge
 from millstream.queues.queue_counters import QueueCounters
+from millstream.queues.rounds import Rounds
 from millstream.queues.specials import forget_below
 from millstream.queues.tail import Tail, body_size, message_size
 from millstream.queues.transit import Transit
@@ -94,6 +96,7 @@ class Queue(Outlet):
         self.specials: dict[int, tuple[int, int]] = {}  # offset: priority, due (deadline)
         self._next_group: i64 = 1
         self.transit = Transit()
+        self._rounds = Rounds(self)
         self._prefix = queue_prefix(name) + b"/"
         self._nobody: Group | None = None
         self._apply(definition)
@@ -265,8 +268,8 @@ class Queue(Outlet):
         return not self.transit.is_over(durable)
 
     def dispatch(self) -> None:
-        for group in list(self.groups.values()):
-            group.dispatch()
+        if not self._rounds.dispatch():
+            return
         self.offered = self.visible
         if self.definition.message_ttl_ms < 0:
             expire_unwanted(self)
@@ -482,15 +485,7 @@ class Queue(Outlet):
 
     def purge(self) -> i64:
         """Forget every record that no consumer has at this moment; how many."""
-        count = self.depth()
-        if self.is_stream or not self.groups:
-            self.trim(self.next)
-        else:
-            for group in self.groups.values():
-                group.purge()
-            self.agenda.write_settled()
-            self.let_go()
-        return count - self.depth()
+        return purge(self)
 
     def on_tick(self, now_ns: i64) -> None:
         if not self.groups and self.has_expiry:

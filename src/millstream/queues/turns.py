@@ -18,6 +18,7 @@ class Turns:
         self.consumers: list[Consumer] = []
         self._turn: i64 = 0
         self._has_priorities = False  # they differ
+        self.tried: i64 = 0  # consumers without credit that the last `find` came by, where they were many
         self._active: Consumer | None = None  # the one that gets everything, where one does
 
     def join(self, consumer: Consumer) -> None:
@@ -37,14 +38,25 @@ class Turns:
         if consumer is self._active:
             self._active = None
         consumers = self.consumers
-        if consumer not in consumers:
+        at: i64 = self._find_place(consumer)
+        if at < 0:
             return False
-        at: i64 = consumers.index(consumer)
         del consumers[at]
         if at < self._turn:
             self._turn -= 1
         self._has_priorities = len(consumers) > 0 and consumers[0].priority != consumers[-1].priority
         return True
+
+    def _find_place(self, consumer: Consumer) -> i64:
+        """-1 when it is not there. They may be very many: compared by identity, which costs next to nothing."""
+        consumers = self.consumers
+        at: i64 = 0
+        count: i64 = len(consumers)
+        while at < count:
+            if consumers[at] is consumer:
+                return at
+            at += 1
+        return -1
 
     def clear(self) -> None:
         self.consumers.clear()
@@ -54,6 +66,7 @@ class Turns:
 
     def find(self, is_single: bool) -> Consumer | None:
         """Who gets the next record; `pass_on` when it got it. `is_single`: one of them gets everything."""
+        self.tried = 0
         if is_single:
             self._turn = -1  # `pass_on` makes it the first
             active = self.find_active()
@@ -70,9 +83,11 @@ class Turns:
             consumer = consumers[at]
             if consumer.has_credit():
                 self._turn = at
+                self.tried = tried
                 return consumer
             at += 1
             tried += 1
+        self.tried = tried
         return None
 
     def pass_on(self) -> None:
