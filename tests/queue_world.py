@@ -10,6 +10,8 @@ from millstream.broker.queue_access import Wish
 from millstream.broker.session import Session
 from millstream.model.clock import Clock
 from millstream.model.errors import Reason
+from millstream.model.limits import Limits
+from millstream.model.memory_budget import MemoryBudget
 from millstream.model.message import NANOSECONDS, Message
 from millstream.model.outcome import Outcome
 from millstream.model.owner import Owner
@@ -185,7 +187,9 @@ class QueueWorld:
         self.wakeup = ManualWakeup()
         self.agenda = Agenda(self.store, self.segments, self.clock, self.wakeup)
         self.router = Router(1000)
-        self.catalog = Catalog("default", self.router, self.agenda, Quotas("default", QuotaTerms()))
+        self.catalog = Catalog(
+            "default", self.router, self.agenda, Quotas("default", QuotaTerms(), MemoryBudget(Limits()))
+        )
         self.exchanges = FakeExchanges(self.catalog)
         self.catalog.exchanges = self.exchanges
 

@@ -66,7 +66,7 @@ class Account:
         self.tasks = tasks
         self.memory = memory
         self.counters = Counters()
-        self.quotas = Quotas(name, options.quotas, QuotaHealth(health, self.counters))
+        self.quotas = Quotas(name, options.quotas, memory, QuotaHealth(health, self.counters))
         exchanges = Exchanges()
         self.router = Router(limits.route_cache_max, exchanges)
         catalog = Catalog(name, self.router, agenda, self.quotas)

@@ -15,6 +15,7 @@ from mypy_extensions import i64
 from millstream.broker.consumers import Consumers
 from millstream.broker.queue_consumer import SessionConsumer
 from millstream.model.errors import Reason, Refused
+from millstream.model.memory_budget import NEVER
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
 from millstream.model.outlet import Target
@@ -37,6 +38,8 @@ OUTCOMES: Final[dict[bytes, Outcome]] = {
     b"$reject": Outcome.REJECTED,
 }
 COMMIT: Final = b"$commit"
+GROUPS_FEW: Final = 16  # of a queue: those may always be made
+GROUP_BYTES: Final[i64] = 2048
 GROUPS_MAX: Final = 10_000  # of a queue: a work queue keeps what any of them has not settled
 
 
@@ -202,9 +205,14 @@ def pattern_title(group: str, pattern: bytes) -> str:
 
 def check_group(queue: Queue, title: str) -> None:
     """Whether there is one, or may be one more."""
-    if title not in queue.groups and len(queue.groups) >= GROUPS_MAX:
+    if title in queue.groups:
+        return
+    if len(queue.groups) >= GROUPS_MAX:
         text = f"the queue {queue.name!r} has {GROUPS_MAX} groups, as many as it may"
         raise Refused(Reason.QUOTA_EXCEEDED, text)
+    if len(queue.groups) >= GROUPS_FEW:
+        what = f"{len(queue.groups)} groups of the queue {queue.name!r}"
+        queue.catalog.quotas.check_memory(what, GROUP_BYTES, NEVER)
 
 
 def has_member(group: Group, client_id: str) -> bool:

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from millstream.broker.conditions import QUOTA_REACHED
 from millstream.broker.health import Health
 from millstream.model.counters import Counters
-from millstream.security.quota import CONNECTIONS, KINDS, SESSIONS
+from millstream.security.quota import CONNECTIONS, KINDS, QUEUES, SESSIONS, SUBSCRIPTIONS
 from millstream.security.quotas import QuotaObserver
 
 
@@ -20,7 +20,17 @@ class QuotaHealth(QuotaObserver):
         self._counters = counters
 
     def on_reached(self, kind: int, who: str, text: str, count: i64) -> None:
-        self._counters.refused_by_quota[kind] += int(count)
-        if kind in (SESSIONS, CONNECTIONS):
-            self._counters.connections_refused += count
+        counters = self._counters
+        if kind == SESSIONS:
+            counters.quota_sessions += count
+            counters.connections_refused += count
+        elif kind == CONNECTIONS:
+            counters.quota_connections += count
+            counters.connections_refused += count
+        elif kind == QUEUES:
+            counters.quota_queues += count
+        elif kind == SUBSCRIPTIONS:
+            counters.quota_subscriptions += count
+        else:
+            counters.quota_bytes += count
         self._health.report(QUOTA_REACHED, text, count, "", f"{KINDS[kind]} of {who}")

@@ -47,8 +47,15 @@ def memory_line(memory: object) -> str:
     assert isinstance(memory, dict)
     if memory["state"] == "off":
         return "memory: no limit (memory.limit is off)"
-    used, limit = (int(memory[name]) // MIB for name in ("used", "limit"))
-    return f"memory: {memory['state']}, {used} of {limit} MiB"
+    used, limit, high = (int(memory[name]) // MIB for name in ("used", "limit", "high_watermark"))
+    kinds = [
+        (int(size), name.partition("/")[2]) for name, size in memory.items() if name.startswith("kinds/")
+    ]
+    largest = [f"{name} {size // MIB} MiB" for size, name in sorted(kinds, reverse=True)[:3] if size >= MIB]
+    tail = f"; most is in {', '.join(largest)}" if largest else ""
+    return (
+        f"memory: {memory['state']}, {used} of {limit} MiB (publishers are slowed from {high} MiB on){tail}"
+    )
 
 
 def status_lines(found: dict[str, object]) -> list[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64
-
-QUOTA_KINDS: Final = ("sessions", "connections", "queues", "subscriptions", "bytes")
 
 
 @final
@@ -37,13 +35,21 @@ class Counters:
         self.retained_refused: i64 = 0
         self.deliveries_handed_over: i64 = 0
         self.protocol_errors: i64 = 0
-        self.refused_by_quota = [0 for _ in QUOTA_KINDS]
+        self.quota_sessions: i64 = 0  # refused, because a user or the account has as many as it may
+        self.quota_connections: i64 = 0
+        self.quota_queues: i64 = 0
+        self.quota_subscriptions: i64 = 0
+        self.quota_bytes: i64 = 0
         self.sessions_expired: i64 = 0
         self.wills_sent: i64 = 0
 
     def snapshot(self) -> dict[str, int]:
-        by_quota = {"quota_" + kind: self.refused_by_quota[at] for at, kind in enumerate(QUOTA_KINDS)}
-        return by_quota | {
+        return {
+            "quota_sessions": self.quota_sessions,
+            "quota_connections": self.quota_connections,
+            "quota_queues": self.quota_queues,
+            "quota_subscriptions": self.quota_subscriptions,
+            "quota_bytes": self.quota_bytes,
             "messages_received": self.messages_received,
             "messages_sent": self.messages_sent,
             "bytes_received": self.bytes_received,

@@ -59,6 +59,7 @@ class MemoryBudget:
         self.retained: i64 = 0  # bytes of retained messages, overhead included
         self.retained_max: i64 = self.limit * 35 // 100 if self.limit else NEVER
         self.connections_dropped: i64 = 0  # because of what they held
+        self.refused: i64 = 0  # sessions, queues, subscriptions and the like that were not made
         self.by_kind: dict[str, int] = {}  # bytes, by the last survey
         self._limits = limits
         self._meter = meter
@@ -116,10 +117,22 @@ class MemoryBudget:
             "used": str(self.used()),
             "resident": str(self.resident),
             "connections_dropped": str(self.connections_dropped),
+            "refused": str(self.refused),
         }
         for name, size in self.by_kind.items():
             values["kinds/" + name] = str(size)
         return values
+
+    def is_too_short_for(self, weight: i64, held: i64) -> bool:
+        """Whether one more of something that takes `weight` bytes cannot be had, because memory is critically short and those
+        that are there hold more than a sixteenth of the limit."""
+        self.intake += weight
+        if self.intake >= self.check_at:
+            self.look()
+        if not self.is_critical or held <= self.limit // 16:
+            return False
+        self.refused += 1
+        return True
 
     # ----------------------------------------------------------------- shares
 

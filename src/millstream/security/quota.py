@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from millstream.model.counters import QUOTA_KINDS
 from millstream.security.rate import Bucket
 
 SESSIONS: Final = 0
@@ -15,7 +14,7 @@ CONNECTIONS: Final = 1
 QUEUES: Final = 2
 SUBSCRIPTIONS: Final = 3
 BYTES: Final = 4
-KINDS: Final = QUOTA_KINDS
+KINDS: Final = ("sessions", "connections", "queues", "subscriptions", "bytes")
 
 
 @final

@@ -14,10 +14,13 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from millstream.model.errors import Reason, Refused
+from millstream.model.memory_budget import MemoryBudget
 from millstream.security.quota import BYTES, KINDS, NO_BOUND, Bound, Quota, Usage
 
 IDLE_MAX: Final = 1000  # users that have nothing, before they are forgotten
 ANYBODY: Final = ""  # the operator
+MIB: Final[i64] = 1024 * 1024
+WEIGHTS: Final = (4096, 16_384, 8192, 1024, 0)  # bytes of memory that one takes, about, by kind
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -46,10 +49,17 @@ class QuotaTerms:
 
 @final
 class Quotas:
-    def __init__(self, account: str, terms: QuotaTerms, observer: QuotaObserver | None = None) -> None:
+    def __init__(
+        self,
+        account: str,
+        terms: QuotaTerms,
+        memory: MemoryBudget,
+        observer: QuotaObserver | None = None,
+    ) -> None:
         self.whole = Usage("", f"the account {account!r}", terms.account, None)
         self.users: dict[str, Usage] = {}
         self._terms = terms
+        self._memory = memory
         self._account = account
         self._observer = observer
         self._idle_max = IDLE_MAX
@@ -87,6 +97,19 @@ class Quotas:
         if reached is not None:
             self.report(kind, reached, 1)
             raise Refused(Reason.QUOTA_EXCEEDED, describe(kind, reached))
+        count = self.whole.used[kind]
+        self.check_memory(f"{count} {KINDS[kind]}", WEIGHTS[kind], WEIGHTS[kind] * count)
+
+    def check_memory(self, what: str, weight: i64, held: i64) -> None:
+        """Refused when memory is critically short and those that are there have a good part of it. Where they are few, others
+        may still come: it may be a consumer who makes room."""
+        memory = self._memory
+        if memory.is_too_short_for(weight, held):
+            raise Refused(
+                Reason.QUOTA_EXCEEDED,
+                f"memory is short: beside {what} there is no room for another until less than "
+                f"{memory.critical_mark // MIB} MiB are in use (memory.critical_watermark of memory.limit = {memory.limit // MIB} MiB)",
+            )
 
     def has_bytes(self, usage: Usage) -> bool:
         """Whether more may be stored for it; told and counted if not."""

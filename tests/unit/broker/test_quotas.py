@@ -237,7 +237,7 @@ def test_queues_of_a_user_that_stores_too_much_refuse_until_there_is_less() -> N
     world.account.queues.catalog.get("one").purge()
     world.move(0.1)
     assert world.publish(b"$queue/two", publisher=ann) is Reason.SUCCESS
-    assert world.account.counters.refused_by_quota[BYTES] == 2
+    assert world.account.counters.quota_bytes == 2
 
 
 def test_an_account_that_stores_too_much_refuses_for_all_its_users() -> None:
@@ -367,3 +367,49 @@ def test_a_user_with_a_quota_of_its_own_has_that() -> None:
     assert "user_quotas.users.ann.max_sessions = 3" in refusal(lambda: world.connect("a9", user="ann"))
     world.connect("b", user="ben")
     refusal(lambda: world.connect("b2", user="ben"))
+
+
+# ---------------------------------------------------------------------- memory
+
+
+def test_when_memory_is_critical_no_more_is_made_of_what_already_takes_much_of_it() -> None:
+    world = World()
+    session, _ = world.connect("a")
+    world.use_memory(95)
+    world.subscribe(session, b"few")
+    consume(world, session, b"$queue/q")
+    world.account.quotas.whole.used[SUBSCRIPTIONS] = 100_000
+    text = refusal(lambda: world.subscribe(session, b"many"))
+    assert "beside 100000 subscriptions there is no room for another" in text
+    assert "memory.critical_watermark of memory.limit = 1024 MiB" in text
+    for kind in (SESSIONS, CONNECTIONS, QUEUES):
+        world.account.quotas.whole.used[kind] = 100_000
+    refusal(lambda: world.connect("b"))
+    assert world.publish(b"$queue/other", publisher=session) is Reason.UNAVAILABLE
+    refusal(lambda: world.account.queues.catalog.declare("other", Definition(WORK), "user"))
+    assert world.broker.memory.values()["refused"] == "4"
+    world.use_memory(10)
+    world.subscribe(session, b"many")
+
+
+def test_when_memory_is_critical_a_queue_gets_no_more_than_a_few_groups() -> None:
+    world = World()
+    session, _ = world.connect("a")
+    world.use_memory(95)
+    wishes = [Wish(f"g{number}", 1, 0, False, False, b"") for number in range(20)]
+
+    def join(number: int) -> None:
+        filter = b"$queue/q/%d" % number
+        world.broker.consume(session, Subscription(session, filter, b"", 1, False, False, 0), wishes[number])
+
+    for number in range(16):
+        join(number)
+    assert "16 groups of the queue 'q'" in refusal(lambda: join(16))
+
+
+def test_what_is_made_counts_as_work_that_makes_memory_grow() -> None:
+    world = World()
+    session, _ = world.connect("a")
+    before = int(world.broker.memory.intake)
+    world.subscribe(session, b"t")
+    assert int(world.broker.memory.intake) - before == 1024
