@@ -392,8 +392,8 @@ class Broker:
 
     def work_off(self) -> bool:
         """What is left to do at the end of a turn; True while there is more."""
-        has_queues = self.agenda.work_off()
-        return self.work_off_tasks() or has_queues
+        has_tasks = self.work_off_tasks()
+        return self.agenda.work_off() or has_tasks  # tasks may wake queues
 
     def work_off_tasks(self) -> bool:
         """The same without the queues."""

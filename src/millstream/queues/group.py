@@ -163,16 +163,17 @@ class Group:
         return self.pending.get(int(offset))
 
     def settle(self, pending: Pending, outcome: Outcome, reason: str) -> None:
-        self._settle(pending, outcome, reason)
+        self.settle_one(pending, outcome, reason)
         self.dispatch()
 
     def settle_many(self, answered: list[Pending], outcome: Outcome, reason: str) -> None:
         """All of them before anything is handed out again."""
         for pending in answered:
-            self._settle(pending, outcome, reason)
+            self.settle_one(pending, outcome, reason)
         self.dispatch()
 
-    def _settle(self, pending: Pending, outcome: Outcome, reason: str) -> None:
+    def settle_one(self, pending: Pending, outcome: Outcome, reason: str) -> None:
+        """The caller lets the group hand out afterwards."""
         if self.pending.get(int(pending.offset)) is not pending:
             return  # too late: it was handed to somebody else, or is done
         if outcome is ACCEPTED:

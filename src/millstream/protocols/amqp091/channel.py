@@ -14,12 +14,14 @@ from mypy_extensions import i64
 
 from millstream.broker.account import Account
 from millstream.broker.queue_access import check_group, find_start, pattern_title
+from millstream.broker.tasks import STEPS_PER_SLICE
 from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
 from millstream.model.queue_topic import find_spelling_fault, split_queue_topic
 from millstream.model.topic import find_filter_fault
-from millstream.protocols.amqp091.consuming import AmqpConsumer, Getter
+from millstream.protocols.amqp091.chores import Answering, steps_of
+from millstream.protocols.amqp091.consuming import AmqpConsumer, Getter, read_start
 from millstream.protocols.amqp091.declaring import catch_up, find_known, find_queue, make_topic_queue
 from millstream.protocols.amqp091.native import Native, NativeCache
 from millstream.protocols.amqp091.publishing import Publisher
@@ -27,7 +29,6 @@ from millstream.protocols.amqp091.queue_arguments import QUORUM, read_priority
 from millstream.protocols.amqp091.reply_to import REPLY_TO
 from millstream.protocols.amqp091.transaction import Transaction
 from millstream.protocols.amqp091.wire import codes
-from millstream.protocols.amqp091.wire.field_table import Timestamp
 from millstream.protocols.amqp091.wire.methods import (
     BasicCancel,
     BasicCancelOk,
@@ -141,6 +142,9 @@ class Channel:
             else:
                 tags = self._tags_to(tag, {})
                 self._is_settling = len(self.consumers) > 1
+                if len(tags) * steps_of(outcome) > STEPS_PER_SLICE:
+                    self.endpoint.chores.start(Answering(self, tags, outcome, False))
+                    return
                 self._settle_all(tags, outcome)
             self._is_settling = False
             self._pump_all()
@@ -201,8 +205,8 @@ class Channel:
         """Everything open goes back to its queue and comes again [AMQP091 basic.recover]; what a transaction has answered
         waits for its end."""
         transaction = self.transaction
-        self._settle_all(self._tags_to(0, {} if transaction is None else transaction.named), Outcome.MODIFIED)
-        self.pump()
+        tags = self._tags_to(0, {} if transaction is None else transaction.named)
+        self.endpoint.chores.start(Answering(self, tags, Outcome.MODIFIED, True))
 
     def must_wait(self, method: Method) -> bool:
         """Whether it would be answered before what was asked earlier: answers come in the order of the questions."""
@@ -332,7 +336,7 @@ class Channel:
             name = named.decode(errors="replace")
             check_group(queue, pattern_title(name, filter))
         title = pattern_title(name, filter)
-        start = find_start(queue, _to_start(method.arguments.get(b"x-stream-offset")))
+        start = find_start(queue, read_start(method.arguments.get(b"x-stream-offset")))
         is_new = title not in queue.groups
         group = queue.get_group(name, filter, named is not None)
         if is_new:
@@ -452,10 +456,24 @@ class Channel:
 
     # -------------------------------------------------------------------- end
 
-    def end(self) -> None:
-        """Closed by either side, or with its connection."""
-        if self.is_ended:
-            return
+    def settle_one(self, tag: int, outcome: Outcome) -> Group | None:
+        """Of very many: the group, which is to hand out when all are settled."""
+        pending = self._take(tag)
+        if pending is None:
+            return None
+        pending.group.settle_one(pending, outcome, "")
+        return pending.group
+
+    def on_answered(self, must_pump: bool) -> None:
+        """Very many were settled, and their groups hand out again."""
+        self._is_settling = False
+        self._pump_all()
+        if must_pump:
+            self.pump()
+
+    def begin_end(self) -> list[AmqpConsumer]:
+        """Closed by either side, or with its connection. Its consumers leave when all that is open went back: nothing of it may
+        come to one of these."""
         self.is_ended = True
         self._end_replies()
         if self.transaction is not None:
@@ -463,27 +481,9 @@ class Channel:
         consumers = list(self.consumers.values())
         self.consumers.clear()
         for consumer in consumers:
-            consumer.is_here = False  # nothing given back may come to one of these
-        self._settle_all(list(self.unsettled), Outcome.MODIFIED)
-        for consumer in consumers:
-            consumer.is_here = True
-            self._leave(consumer)
+            consumer.is_here = False
+        return consumers
 
-
-def _to_start(value: object) -> bytes:
-    """`x-stream-offset` as the queue core reads it; without one only what comes from now on."""
-    if value is None:
-        return b"next"
-    if isinstance(value, Timestamp):
-        return f"timestamp={value.seconds}".encode()
-    if isinstance(value, bool):
-        raise Refused(
-            Reason.PRECONDITION_FAILED, "x-stream-offset must be an offset, a time, first, last or next"
-        )
-    if isinstance(value, int):
-        return str(max(0, value)).encode()
-    if isinstance(value, bytes):
-        return value
-    raise Refused(
-        Reason.PRECONDITION_FAILED, "x-stream-offset must be an offset, a time, first, last or next"
-    )
+    def part_with(self, consumer: AmqpConsumer) -> None:
+        consumer.is_here = True
+        self._leave(consumer)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from millstream.model.errors import Reason, Refused
 from millstream.protocols.amqp091.native import Native
+from millstream.protocols.amqp091.wire.field_table import Timestamp
 from millstream.protocols.amqp091.wire.methods import BasicCancel, BasicGetEmpty, BasicGetOk
 from millstream.protocols.amqp091.wire.properties import with_headers
 from millstream.queues.consumer import Consumer
@@ -201,3 +203,22 @@ class Getter(Consumer):
 
     def on_removed(self) -> None:
         self.on_empty()
+
+
+def read_start(value: object) -> bytes:
+    """`x-stream-offset` as the queue core reads it; without one only what comes from now on."""
+    if value is None:
+        return b"next"
+    if isinstance(value, Timestamp):
+        return f"timestamp={value.seconds}".encode()
+    if isinstance(value, bool):
+        raise Refused(
+            Reason.PRECONDITION_FAILED, "x-stream-offset must be an offset, a time, first, last or next"
+        )
+    if isinstance(value, int):
+        return str(max(0, value)).encode()
+    if isinstance(value, bytes):
+        return value
+    raise Refused(
+        Reason.PRECONDITION_FAILED, "x-stream-offset must be an offset, a time, first, last or next"
+    )

@@ -20,6 +20,7 @@ from millstream.model.outbox import Outbox
 from millstream.model.outcome import Outcome
 from millstream.protocols.amqp091.answers import CONFIRMS_MAX, Answers
 from millstream.protocols.amqp091.channel import Channel
+from millstream.protocols.amqp091.chores import ChannelEnd, Chores, ConnectionEnd
 from millstream.protocols.amqp091.context import AmqpContext
 from millstream.protocols.amqp091.handshake import Handshake
 from millstream.protocols.amqp091.machine.connection import Connection
@@ -89,6 +90,7 @@ class AmqpEndpoint(Endpoint):
         self.unsettled_bytes: i64 = 0  # of deliveries that are open on all channels
         self.is_brimming = False  # deliveries wait for the next flush
         self.answers = Answers(self)
+        self.chores = Chores(self, context.broker.tasks)
         self._handshake = Handshake(context, self)
         self._stalled: list[Event] = []  # what was read and cannot be stored now
         self._waits_for_store = False
@@ -201,7 +203,7 @@ class AmqpEndpoint(Endpoint):
         self.context.broker.clock.now_ns = now_ns
         self._forget_stalled()
         if not self.machine.is_closed():
-            self.handle(self.machine.fail(codes.CONNECTION_FORCED, "the connection was lost"))
+            self._end_by(self.machine.fail(codes.CONNECTION_FORCED, "the connection was lost"))
         self._is_closing = True
         self.outbox.take_all()
 
@@ -221,7 +223,7 @@ class AmqpEndpoint(Endpoint):
                 self._is_stuffed = self.link.unsent_bytes() >= self._stuffed_bytes
                 if self._is_stuffed:
                     self.link.pause_reading()
-        if self._is_closing and self._leaves_ns == 0:
+        if self._is_closing and self._leaves_ns == 0 and not self.chores.is_busy():
             self.link.close()
         elif self.account is not None and not self.machine.is_open:
             self.link.on_authenticated()  # again: it has so long to answer our close, with heartbeats or without
@@ -260,7 +262,7 @@ class AmqpEndpoint(Endpoint):
     # ----------------------------------------------------------------- events
 
     def handle(self, events: list[Event]) -> None:
-        if self._stalled:
+        if self._stalled or self.chores.is_busy():
             self._stalled += events
             return
         for at, event in enumerate(events):
@@ -289,6 +291,9 @@ class AmqpEndpoint(Endpoint):
                 return
             else:
                 self._on_control(event)
+            if self.chores.is_busy():
+                self._stall(events[at + 1 :])
+                return
 
     def _is_awaited(self, event: ChannelClosed) -> bool:
         """Whether the client has asked for more than the end of its channel."""
@@ -297,9 +302,14 @@ class AmqpEndpoint(Endpoint):
 
     def _stall(self, events: list[Event]) -> None:
         """What cannot be stored now, or comes behind something that is not answered yet, and the client with it."""
-        self._stalled = events
-        self.context.broker.wait_durable(self)
-        self.stop_reading()
+        if events:
+            self._stalled = events
+            self.context.broker.wait_durable(self)
+            self.stop_reading()
+
+    def on_chores_done(self) -> None:
+        if self._stalled:
+            self.on_durable()
 
     def on_answered(self) -> None:
         if self._stalled:  # what came behind can go on, when this turn is over
@@ -307,7 +317,8 @@ class AmqpEndpoint(Endpoint):
 
     def _go_on(self) -> None:
         """The store takes what it did not: go on where it stopped."""
-        if self._stalled and self.context.broker.store.refusal() is Reason.SUCCESS:
+        is_refused = self.context.broker.store.refusal() is not Reason.SUCCESS
+        if self._stalled and not is_refused and not self.chores.is_busy():
             events = self._stalled
             self._stalled = []
             self.context.broker.pressure.begin(self)
@@ -319,8 +330,10 @@ class AmqpEndpoint(Endpoint):
 
     def _forget_stalled(self) -> None:
         """The client is gone, or has to go: what it said is not carried out any more, and what it ended is over."""
-        events = self._stalled
-        self._stalled = []
+        events, self._stalled = self._stalled, []
+        self._end_by(events)
+
+    def _end_by(self, events: list[Event]) -> None:
         for event in events:
             if isinstance(event, (ChannelClosed, Closed)):
                 self._on_control(event)
@@ -370,8 +383,10 @@ class AmqpEndpoint(Endpoint):
             assert account is not None
             self.channels[int(event.channel)] = Channel(self, event.channel, account)
         elif isinstance(event, ChannelClosed):
-            self._end_channel(int(event.channel))
-            self.machine.end_channel(event.channel)
+            if self.machine.is_closed():
+                self.machine.end_channel(event.channel)  # it ends with the connection
+            elif not self._end_channel(int(event.channel), True):
+                self.machine.end_channel(event.channel)
         elif isinstance(event, Closed):
             self._on_closed(event)
         else:
@@ -402,30 +417,37 @@ class AmqpEndpoint(Endpoint):
             self._end_channel(int(channel.number))
             machine.close_channel(channel.number, found.code, found.text, found.class_id, found.method_id)
 
-    def _end_channel(self, number: int) -> None:
+    def _end_channel(self, number: int, is_asked: bool = False) -> bool:
         channel = self.channels.pop(number, None)
-        if channel is not None:
-            self.answers.forget(channel)
-            channel.end()
+        if channel is None:
+            return False
+        self.answers.forget(channel)
+        self.chores.start(ChannelEnd(self, channel, is_asked))
+        return True
+
+    def on_channel_ended(self, number: i64) -> None:
+        if not self.machine.is_closed():
+            self.machine.end_channel(number)
 
     def _on_closed(self, event: Closed) -> None:
+        """Its channels and its own queues go before it does."""
+        channels = list(self.channels.values())
+        queues = list(self.exclusive_queues.values())
+        self.channels.clear()
+        self.exclusive_queues.clear()
+        self._is_closing = True
+        self.chores.start(ConnectionEnd(self, channels, queues, event))
+
+    def on_ended(self, event: Closed) -> None:
         context = self.context
         if self.machine.send_farewell():
             self._leaves_ns = context.broker.clock.now_ns + LINGER_NS
-        for number in list(self.channels):
-            self._end_channel(number)
-        catalog = None if self.account is None else self.account.queues.catalog
-        for queue in list(self.exclusive_queues.values()):
-            if catalog is not None and not queue.is_removed:
-                catalog.delete(queue)
-        self.exclusive_queues.clear()
         self.answers.clear()
         context.broker.forget_line(self)
         context.unregister(self)
         if self.account is not None:
             reason = codes.name_of(event.code)
             context.observer.disconnected(self.connection_id, self.link.address, reason, event.text)
-        self._is_closing = True
         if not self.outbox.is_open:
             self.link.close()
 

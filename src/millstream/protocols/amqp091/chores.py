@@ -1,0 +1,187 @@
+"""What one connection has asked for and takes more than a slice of a turn: many deliveries answered at once, channels and
+connections with much open that end.
+
+Invariants
+- While a chore goes on the connection is not read, and nothing it sent is acted on.
+- A chore that was begun is carried out to its end, whatever becomes of the connection.
+- Small ones are over on the spot.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from millstream.broker.tasks import STEPS_PER_SLICE, Task, TaskQueue
+from millstream.model.outcome import Outcome
+from millstream.queues.group import Group
+from millstream.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from millstream.protocols.amqp091.channel import Channel
+    from millstream.protocols.amqp091.endpoint import AmqpEndpoint
+    from millstream.protocols.amqp091.machine.events import Closed
+
+STEPS_PER_ACCEPTED: Final[i64] = 1
+STEPS_PER_RETURNED: Final[i64] = 3
+STEPS_PER_REJECTED: Final[i64] = 30  # it may become a dead letter
+STEPS_PER_CONSUMER: Final[i64] = 2
+CONSUMERS_PER_STEP: Final[i64] = 500  # of a queue, that are looked through for the one that leaves
+STEPS_PER_CHANNEL: Final[i64] = 2
+STEPS_PER_QUEUE: Final[i64] = 10
+
+
+def steps_of(outcome: Outcome) -> i64:
+    if outcome is Outcome.REJECTED:
+        return STEPS_PER_REJECTED
+    return STEPS_PER_ACCEPTED if outcome is Outcome.ACCEPTED else STEPS_PER_RETURNED
+
+
+class Chore(ABC):
+    @abstractmethod
+    def run(self, steps: i64) -> i64:
+        """Take about so many steps; what is left of them. 0 or less: there is more to do."""
+
+    @abstractmethod
+    def on_done(self) -> None: ...
+
+
+@final
+class Chores(Task):
+    def __init__(self, endpoint: AmqpEndpoint, tasks: TaskQueue) -> None:
+        self._endpoint = endpoint
+        self._tasks = tasks
+        self._waiting: deque[Chore] = deque()
+
+    def is_busy(self) -> bool:
+        return len(self._waiting) != 0
+
+    def start(self, chore: Chore) -> None:
+        """Behind those that go on."""
+        if not self._waiting and chore.run(STEPS_PER_SLICE) > 0:
+            chore.on_done()
+            return
+        if not self._waiting:
+            self._endpoint.link.wait_for_turn(True)
+            self._tasks.add(self)
+        self._waiting.append(chore)
+
+    def run(self, steps: i64) -> i64:
+        left: i64 = steps
+        while left > 0 and self._waiting:
+            chore = self._waiting[0]
+            left = chore.run(left)
+            if left > 0:
+                self._waiting.popleft()
+                chore.on_done()
+        if self._waiting:
+            return steps
+        self._endpoint.link.wait_for_turn(False)
+        self._endpoint.on_chores_done()
+        return steps - 1
+
+    def on_task_failed(self, error: Exception) -> None:
+        self._waiting.clear()
+        self._endpoint.link.on_fault(error)
+
+
+@final
+class Settling(Chore):
+    """Open deliveries that are answered at once. Their groups hand out again when all of them are."""
+
+    def __init__(self, channel: Channel, tags: list[int], outcome: Outcome) -> None:
+        self._channel = channel
+        self._tags = tags
+        self._outcome = outcome
+        self._steps: i64 = steps_of(outcome)
+        self._at: i64 = 0
+        self._groups: dict[Group, None] = {}
+
+    def run(self, steps: i64) -> i64:
+        left: i64 = steps
+        channel = self._channel
+        while left > 0 and self._at < len(self._tags):
+            group = channel.settle_one(self._tags[self._at], self._outcome)
+            if group is not None:
+                self._groups[group] = None
+            self._at += 1
+            left -= self._steps
+        return left if self._at >= len(self._tags) else 0
+
+    def on_done(self) -> None:
+        for group in self._groups:
+            group.dispatch()
+
+
+@final
+class Answering(Chore):
+    """The same, asked for by a client that goes on."""
+
+    def __init__(self, channel: Channel, tags: list[int], outcome: Outcome, must_pump: bool) -> None:
+        self._channel = channel
+        self._settling = Settling(channel, tags, outcome)
+        self._must_pump = must_pump
+
+    def run(self, steps: i64) -> i64:
+        return self._settling.run(steps)
+
+    def on_done(self) -> None:
+        self._settling.on_done()
+        self._channel.on_answered(self._must_pump)
+
+
+@final
+class ChannelEnd(Chore):
+    def __init__(self, endpoint: AmqpEndpoint, channel: Channel, is_asked: bool) -> None:
+        self._endpoint = endpoint
+        self._channel = channel
+        self._is_asked = is_asked  # by the client, which waits for the answer
+        self._consumers = channel.begin_end()
+        self._consumers.reverse()
+        self._settling = Settling(channel, list(channel.unsettled), Outcome.MODIFIED)
+
+    def run(self, steps: i64) -> i64:
+        left: i64 = self._settling.run(steps - STEPS_PER_CHANNEL)
+        while left > 0 and self._consumers:
+            consumer = self._consumers.pop()
+            left -= STEPS_PER_CONSUMER + len(consumer.group.consumers) // CONSUMERS_PER_STEP
+            self._channel.part_with(consumer)
+        return left if not self._consumers else 0
+
+    def on_done(self) -> None:
+        self._settling.on_done()
+        if self._is_asked:
+            self._endpoint.on_channel_ended(self._channel.number)
+
+
+@final
+class ConnectionEnd(Chore):
+    """Its channels, then the queues that are its own, then the connection itself."""
+
+    def __init__(
+        self, endpoint: AmqpEndpoint, channels: list[Channel], queues: list[Queue], event: Closed
+    ) -> None:
+        self._endpoint = endpoint
+        self._ends = [ChannelEnd(endpoint, channel, False) for channel in channels]
+        self._ends.reverse()
+        self._queues = queues
+        self._event = event
+
+    def run(self, steps: i64) -> i64:
+        left: i64 = steps
+        while left > 0 and self._ends:
+            left = self._ends[-1].run(left)
+            if left > 0:
+                self._ends.pop().on_done()
+        while left > 0 and self._queues:
+            queue = self._queues.pop()
+            left -= STEPS_PER_QUEUE
+            if not queue.is_removed:
+                queue.catalog.delete(queue)
+        return left if not self._ends and not self._queues else 0
+
+    def on_done(self) -> None:
+        self._endpoint.on_ended(self._event)

@@ -1,0 +1,175 @@
+"""What takes more than a slice of a turn: many deliveries answered at once, channels and connections with much open that end."""
+
+from __future__ import annotations
+
+from amqp091_traffic import client_with, consume, frames_of, publish, queue, ready
+from amqp091_world import AmqpPeer, AmqpWorld
+
+from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
+from millstream.protocols.amqp091.chores import STEPS_PER_REJECTED, STEPS_PER_RETURNED
+from millstream.protocols.amqp091.wire.methods import (
+    BasicAck,
+    BasicCancel,
+    BasicConsume,
+    BasicDeliver,
+    BasicNack,
+    BasicQos,
+    BasicQosOk,
+    BasicRecover,
+    BasicRecoverOk,
+    ChannelClose,
+    ChannelCloseOk,
+    ConnectionClose,
+    ConnectionCloseOk,
+    QueueDeclareOk,
+)
+from millstream.queues.group import Group
+
+MANY = 3000
+
+
+def holder(world: AmqpWorld, count: int = MANY, **options: object) -> AmqpPeer:
+    """A client with so many deliveries open."""
+    peer = client_with(world, queue(**options))  # type: ignore[arg-type]
+    peer.receive(publish(b"q") * count)
+    peer.receive(frames_of(consume()))
+    assert len([answer for answer in peer.take() if isinstance(answer, BasicDeliver)]) == count
+    return peer
+
+
+def group_of(world: AmqpWorld) -> Group:
+    found = world.account.queues.catalog.find("q")
+    assert found is not None
+    return found.groups["amqp"]
+
+
+def say(peer: AmqpPeer, data: bytes) -> None:
+    """What is done in the turn of the read, and no more."""
+    peer.endpoint.receive_data(data, peer.world.now_ns)
+
+
+def turns_until_open(world: AmqpWorld, wanted: int, most: int) -> int:
+    """How many turns of tasks, none of which takes back more than so many."""
+    turns = 0
+    group = group_of(world)
+    while len(group.pending) > wanted:
+        before = len(group.pending)
+        world.broker.tasks.work_off()
+        assert 0 < before - len(group.pending) <= most
+        turns += 1
+    return turns
+
+
+def test_very_many_nacks_are_carried_out_in_slices_and_come_back_in_order() -> None:
+    world = AmqpWorld()
+    peer = holder(world)
+    peer.say(BasicCancel(b"t", False), 1)
+    say(peer, frames_of(BasicNack(0, True, True), BasicQos(0, 10, False)))
+    assert MANY - len(group_of(world).pending) <= STEPS_PER_SLICE // STEPS_PER_RETURNED + 1
+    assert peer.link.waits_for_turn
+    most = STEPS_PER_TURN // STEPS_PER_RETURNED + STEPS_PER_SLICE
+    assert turns_until_open(world, 0, most) >= 1
+    world.settle_down()
+    assert not peer.link.waits_for_turn
+    assert [type(answer) for answer in peer.take()] == [BasicQosOk]  # it came behind them
+    assert ready(world) == MANY
+    other = client_with(world)
+    other.receive(frames_of(consume()))
+    tags = [answer.delivery_tag for answer in other.take() if isinstance(answer, BasicDeliver)]
+    assert tags == list(range(1, MANY + 1))
+    assert [int(offset) for offset in group_of(world).pending] == list(range(MANY))
+
+
+def test_very_many_that_are_rejected_become_dead_letters_in_slices() -> None:
+    world = AmqpWorld()
+    client_with(world, queue(b"dead"))
+    arguments = {b"x-dead-letter-exchange": b"", b"x-dead-letter-routing-key": b"dead"}
+    peer = holder(world, 1000, arguments=arguments)
+    say(peer, frames_of(BasicNack(0, True, False)))
+    assert 1000 - len(group_of(world).pending) <= STEPS_PER_SLICE // STEPS_PER_REJECTED + 1
+    turns = turns_until_open(world, 0, (STEPS_PER_TURN + STEPS_PER_SLICE) // STEPS_PER_REJECTED + 1)
+    assert turns >= 1000 * STEPS_PER_REJECTED // (STEPS_PER_TURN + STEPS_PER_SLICE)
+    world.settle_down()
+    assert ready(world, "dead") == 1000
+
+
+def test_a_few_answers_are_acted_on_at_once() -> None:
+    world = AmqpWorld()
+    peer = holder(world, 100)
+    say(peer, frames_of(BasicAck(50, True)))
+    assert len(group_of(world).pending) == 50
+    assert not peer.link.waits_for_turn
+
+
+def test_a_recover_of_very_many_delivers_all_of_them_again() -> None:
+    world = AmqpWorld()
+    peer = holder(world)
+    peer.receive(frames_of(BasicRecover(True)))
+    answers = peer.take()
+    assert isinstance(answers[0], BasicRecoverOk)
+    again = [answer for answer in answers if isinstance(answer, BasicDeliver)]
+    assert [answer.delivery_tag for answer in again] == list(range(MANY + 1, 2 * MANY + 1))
+    assert all(answer.redelivered for answer in again)
+
+
+def test_a_channel_with_much_open_is_closed_when_all_of_it_went_back() -> None:
+    world = AmqpWorld()
+    peer = holder(world)
+    say(peer, frames_of(ChannelClose(200, b"", 0, 0)))
+    world.pool.flush()
+    assert peer.take() == []
+    world.settle_down()
+    assert [type(answer) for answer in peer.take()] == [ChannelCloseOk]
+    assert ready(world) == MANY
+
+
+def test_a_lost_connection_gives_back_what_it_had_in_slices() -> None:
+    world = AmqpWorld()
+    peer = holder(world)
+    peer.endpoint.on_lost(world.now_ns)
+    assert MANY - len(group_of(world).pending) <= STEPS_PER_SLICE // STEPS_PER_RETURNED + 1
+    other = client_with(world)
+    assert isinstance(other.say(queue(b"other"), 1)[0], QueueDeclareOk)
+    world.settle_down()
+    assert ready(world) == MANY
+    assert world.context.endpoints() == [other.endpoint]
+
+
+def test_a_connection_lost_in_the_middle_of_a_chore_ends_behind_it() -> None:
+    world = AmqpWorld()
+    peer = holder(world)
+    say(peer, frames_of(BasicNack(2500, True, True), BasicQos(0, 10, False)))
+    peer.endpoint.on_lost(world.now_ns)
+    world.settle_down()
+    assert ready(world) == MANY
+    assert world.context.endpoints() == []
+
+
+def test_very_many_consumers_leave_in_slices() -> None:
+    world = AmqpWorld()
+    peer = client_with(world, queue())
+    for number in range(2000):
+        say(peer, frames_of(BasicConsume(b"q", b"c%d" % number, False, False, False, True, {})))
+    world.settle_down()
+    assert len(group_of(world).consumers) == 2000
+    peer.endpoint.on_lost(world.now_ns)
+    assert len(group_of(world).consumers) >= 1000
+    world.broker.tasks.work_off()
+    world.settle_down()
+    assert len(group_of(world).consumers) == 0
+
+
+def test_a_close_is_answered_when_the_queues_of_the_connection_are_gone() -> None:
+    world = AmqpWorld()
+    peer = client_with(world)
+    for number in range(500):
+        say(peer, frames_of(queue(b"x%d" % number, exclusive=True)))
+    world.settle_down()
+    peer.take()
+    say(peer, frames_of(ConnectionClose(200, b"", 0, 0), channel=0))
+    world.pool.flush()
+    assert 0 < len(world.account.queues.catalog.queues) < 500
+    assert (peer.take(), peer.link.is_closed) == ([], False)
+    world.settle_down()
+    assert world.account.queues.catalog.queues == {}
+    assert [type(answer) for answer in peer.take()] == [ConnectionCloseOk]
