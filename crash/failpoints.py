@@ -54,6 +54,7 @@ COUNTS: Final = {  # a place is passed up to so often before it kills; any other
     "log.after_header": 3,
     "log.after_header_sync": 3,
     "log.after_folder_sync": 3,
+    "log.after_register": 3,
     "checkpoint.before_commit": 2,
     "checkpoint.after_commit": 2,
     "checkpoint.after_drop": 2,

@@ -22,6 +22,7 @@ LOG_FAILPOINTS = (
     "log.after_header",
     "log.after_header_sync",
     "log.after_folder_sync",
+    "log.after_register",
     "log.before_write",
     "log.after_write",
     "log.after_sync",

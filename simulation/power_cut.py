@@ -5,7 +5,7 @@
 - The order is kept, and the state is the one those facts make in memory.
 - What was handed out in an earlier life and may come again is known to have been, or in doubt; after a clean stop
   nothing else is.
-- No damage is reported where there was none, and a file that is damaged is kept as it was found.
+- No start is refused, no damage is reported where there was none, and a file that is damaged is kept as it was found.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import random
 
 from millstream.storage.checkpoint import read_meta
 from millstream.storage.disk import DiskFault
+from millstream.storage.manifest import Incomplete
 from millstream.storage.stream_gaps import find_all_gaps
 from simulation.deaths import (
     ANY_MOOD,
@@ -97,6 +98,8 @@ class PowerCutRun:
             self._recover_and_check(Node(self._disk, self._table, DeadlyFailpoints(), self._file_size))
         except Broken as broken:
             self.outcome.fault = str(broken)
+        except Incomplete as refusal:
+            self.outcome.fault = f"the start was refused: {refusal}"
         self.outcome.told = len(self._told)
         return self.outcome
 

@@ -18,10 +18,11 @@ class Lives:
 
     def __init__(self) -> None:
         self._disk = SimulatedDisk(1)
+        self._table = SimulatedTable()
         self._start()
 
     def _start(self) -> None:
-        self._node = Node(self._disk, SimulatedTable(), NoFailpoints(), 1 << 16)
+        self._node = Node(self._disk, self._table, NoFailpoints(), 1 << 16)
         self.world = QueueWorld(self._node.store)
         for queue in self._node.state.queues:
             self.world.catalog.restore(queue)
@@ -34,6 +35,7 @@ class Lives:
 
     def crash(self) -> None:
         self._disk = self._disk.crash(Mood.NOTHING)
+        self._table = self._table.crash()
         self._start()
 
     def stop(self) -> None:
