@@ -24,6 +24,7 @@ from benchmarks.load.queue_amqp import (
 BASIC_PUBLISH = 0x003C0028
 BASIC_CONSUME = 0x003C0014
 BASIC_CONSUME_OK = 0x003C0015
+QUEUE_BIND = 0x00320014
 TX_SELECT = 0x005A000A
 TX_SELECT_OK = 0x005A000B
 CONNECT_TIMEOUT_S = 20.0
@@ -135,6 +136,17 @@ class Amqp:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self.socket.close()
+
+
+def declare_bound(name: str) -> bytes:
+    """An exclusive queue, bound to three keys; nothing of it is waited for."""
+    queue = short_string(name.encode())
+    arguments = encode_table({})
+    data = encode_method(CHANNEL, QUEUE_DECLARE, b"\x00\x00" + queue + b"\x04" + arguments)
+    for key in ("a", "b.*", "c.#"):
+        binding = queue + short_string(b"amq.topic") + short_string(f"{name}.{key}".encode()) + b"\x00"
+        data += encode_method(CHANNEL, QUEUE_BIND, b"\x00\x00" + binding + arguments)
+    return data
 
 
 def amqp_publish(queue: bytes, body: bytes, announced: int = -1) -> bytes:

@@ -10,7 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from benchmarks.load.frames import FrameFault
-from benchmarks.memory_suite.clients import Amqp, Gone, Mqtt, amqp_publish, packet, publish
+from benchmarks.memory_suite.clients import (
+    Amqp,
+    Gone,
+    Mqtt,
+    amqp_publish,
+    declare_bound,
+    packet,
+    publish,
+    text,
+)
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -268,6 +277,104 @@ def open_transactions(target: Target) -> None:
     together(target, [work] * 8)
 
 
+def retained_subscribers(target: Target) -> None:
+    """100,000 retained messages, and 200 clients that subscribe to all of them a thousand times over and read nothing."""
+    keeper = Mqtt(target.mqtt_port, "keeper")
+
+    def make(number: int) -> bytes:
+        base = number * 50
+        return b"".join(publish(f"kept/{base + n}/state", bytes(200), retain=True) for n in range(50))
+
+    pour(Target(0, 0, target.seconds / 2), keeper, make, 25 * MIB)
+    keeper.close()
+    body = b"\x00\x01" + b"".join(text(name) + b"\x00" for name in ("#",) * 1000)
+    clients = open_many(
+        target, target.count(200), lambda number: Mqtt(target.mqtt_port, f"r-{number}", receive_bytes=4096)
+    )
+
+    def work() -> None:
+        for client in clients:
+            pour(Target(0, 0, 0.05), client, lambda _number: packet(0x82, body), len(body) * 10)
+
+    together(target, [work])
+    for client in clients:
+        client.close()
+
+
+def subscriptions(target: Target) -> None:
+    """50 clients that subscribe to ever new filters, 500 in a packet."""
+
+    def work(number: int) -> Callable[[], None]:
+        def run() -> None:
+            client = Mqtt(target.mqtt_port, f"many-{number}")
+            stop = threading.Event()
+            reader = threading.Thread(target=drain, args=(client, stop), daemon=True)
+            reader.start()
+
+            def make(turn: int) -> bytes:
+                names = (f"s/{number}/{turn}/{n}/{'x' * 60}" for n in range(500))
+                return packet(0x82, b"\x00\x01" + b"".join(text(name) + b"\x00" for name in names))
+
+            pour(target, client, make)
+            stop.set()
+            reader.join()
+            client.close()
+
+        return run
+
+    together(target, [work(number) for number in range(target.count(50))])
+
+
+def queues(target: Target) -> None:
+    """Ever new transient queues by 10 AMQP clients, each bound to three keys, all gone with their connection."""
+
+    def work(number: int) -> Callable[[], None]:
+        def run() -> None:
+            client = Amqp(target.amqp_port)
+            stop = threading.Event()
+            reader = threading.Thread(target=drain, args=(client, stop), daemon=True)
+            reader.start()
+            pour(
+                target,
+                client,
+                lambda turn: b"".join(declare_bound(f"q-{number}-{turn}-{n}") for n in range(50)),
+            )
+            stop.set()
+            reader.join()
+            client.close()
+
+        return run
+
+    together(target, [work(number) for number in range(target.count(10))])
+
+
+def sessions(target: Target) -> None:
+    """Ever new sessions that outlive their connection, each with a subscription; at the end they are taken over and end."""
+    deadline = time.monotonic() + target.seconds
+    names: list[str] = []
+    lock = threading.Lock()
+
+    def work(number: int) -> Callable[[], None]:
+        def run() -> None:
+            count = 0
+            while time.monotonic() < deadline:
+                name = f"stay-{number}-{count}"
+                count += 1
+                with contextlib.suppress(Gone):
+                    client = Mqtt(target.mqtt_port, name, clean=False)
+                    client.subscribe(f"stay/{name}", 1)
+                    client.close()
+                    with lock:
+                        names.append(name)
+
+        return run
+
+    together(target, [work(number) for number in range(8)])
+    for name in names:
+        with contextlib.suppress(Gone):
+            Mqtt(target.mqtt_port, name).close()
+
+
 FLOODS: dict[str, Callable[[Target], None]] = {
     "silent_subscribers": silent_subscribers,
     "transient_bulk": transient_bulk,
@@ -278,4 +385,8 @@ FLOODS: dict[str, Callable[[Target], None]] = {
     "empty_messages": empty_messages,
     "unfinished_packets": unfinished_packets,
     "open_transactions": open_transactions,
+    "retained_subscribers": retained_subscribers,
+    "subscriptions": subscriptions,
+    "queues": queues,
+    "sessions": sessions,
 }
