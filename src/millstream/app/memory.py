@@ -16,6 +16,7 @@ from millstream.config.schema import Config
 from millstream.model.errors import Unavailable
 from millstream.model.limits import Limits
 from millstream.model.memory_budget import MemoryBudget
+from millstream.runtime.freed_memory import FreedMemory
 from millstream.runtime.gate import Gate
 from millstream.runtime.memory import give_back_freed_memory
 from millstream.runtime.memory_meter import MemoryGroup, ProcessMemory, available_bytes
@@ -33,6 +34,7 @@ class MemoryGuard(MemoryPort):
         self.budget = MemoryBudget(
             limits, limit, config.memory.high_watermark, config.memory.critical_watermark, self._meter
         )
+        self._freed = FreedMemory(self.give_back, lambda: int(self._meter.resident_bytes()))
         self._log = structlog.get_logger("millstream")
         self._gate: Gate | None = None
         self._relief: MemoryRelief | None = None
@@ -51,6 +53,8 @@ class MemoryGuard(MemoryPort):
             self._relief.on_tick(now_ns)
         if self._progress and not self.budget.is_high:
             self._progress.clear()
+        if not self.budget.is_high:
+            self._freed.on_tick(now_ns, int(self.budget.intake))
 
     def stop(self) -> None:
         if self._folding is not None:
