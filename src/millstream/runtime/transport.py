@@ -436,8 +436,12 @@ class TransportLink(Link):
         if self._waits & cause == 0:
             return
         self._waits &= ~cause
-        if self._waits == WAITS_FOR_SHARE and self._unread is not None:
-            self.gate.intake.wait(self, SMALL_BYTES + 1)
+        if self._waits == WAITS_FOR_SHARE:
+            if self._unread is None:
+                self._on_served()  # the last piece of what it had sent made it wait for something else
+            else:
+                self.gate.intake.wait(self, SMALL_BYTES + 1)
+                self.gate.clock.read_ns()  # so that there is a turn to serve it in
             return
         transport = self.transport
         if self._waits == 0 and transport is not None and not transport.is_closing():

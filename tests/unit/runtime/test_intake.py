@@ -298,3 +298,26 @@ def test_a_piece_is_as_large_as_the_connections_input_is_cheap() -> None:
     assert next_piece(16 * 1024, 1) == 64 * 1024
     assert next_piece(PIECE_MAX, 0) == PIECE_MAX
     assert next_piece(1024, 1000 * SHARE_NS) == PIECE_MIN
+
+
+def test_a_connection_whose_last_piece_made_it_wait_is_read_again() -> None:
+    world = IntakeWorld()
+    client = Client(world)
+    client.send(bytes(LARGE))
+    client.endpoint.pauses = True
+    while len(client.endpoint.got) < LARGE:
+        world.end_turn()
+        client.link.resume_reading()
+    while world.end_turn():
+        pass
+    assert client.transport.is_reading_now
+
+
+def test_what_waits_for_a_share_gets_a_turn_though_nothing_else_happens() -> None:
+    world = IntakeWorld()
+    client = Client(world)
+    client.endpoint.pauses = True
+    client.send(bytes(LARGE))
+    world.clock.forget()
+    client.link.resume_reading()
+    assert world.clock._now_ns > 0
