@@ -217,7 +217,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--seed", type=int, default=random.randrange(1 << 31), help="of what is left to chance"
     )
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
+    parser.add_argument("--jobs", type=int, default=4, help="cases at a time")
     parser.add_argument("--only", default="", help="cases whose file or harm holds this word")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
     options = parser.parse_args(arguments)

@@ -11,7 +11,8 @@ import structlog
 
 from millstream.app.checkpoints import Checkpoints
 
-SHARE: Final = 4  # the pause after each segment is so many times as long as reading it took
+WORK_S: Final = 0.05  # after so much reading there is a pause,
+SHARE: Final = 4  # so many times as long
 PAUSE_S_MAX: Final = 10.0
 
 
@@ -27,6 +28,7 @@ class SegmentChecks:
     async def _run(self) -> None:
         log = structlog.get_logger("millstream")
         segments = damaged = 0
+        worked_s = 0.0
         while True:
             began = time.monotonic()
             try:
@@ -43,7 +45,10 @@ class SegmentChecks:
                 log.info("storage_checked", segments=segments, damaged=damaged)
                 return
             segments += 1
-            await asyncio.sleep(min(SHARE * (time.monotonic() - began), PAUSE_S_MAX))
+            worked_s += time.monotonic() - began
+            if worked_s >= WORK_S:
+                await asyncio.sleep(min(SHARE * worked_s, PAUSE_S_MAX))
+                worked_s = 0.0
 
     async def close(self) -> None:
         if self._task is not None:
