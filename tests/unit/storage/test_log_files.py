@@ -6,7 +6,7 @@ import pytest
 from log_content import make_batch, read_bodies
 
 from millstream.storage.disk import DiskFault
-from millstream.storage.log_files import FOLDER, LogFiles, file_name, file_number
+from millstream.storage.log_files import FOLDER, LogFiles, LogRegister, file_name, file_number
 from millstream.storage.log_format import FILE_HEADER_SIZE
 from millstream.storage.log_recovery import log_names
 from simulation.deaths import LOG_FAILPOINTS
@@ -169,8 +169,18 @@ def test_room_that_is_missing_behind_the_header_is_waited_for(disk: SimulatedDis
     assert read_bodies(disk) == [b"x" * 900, b"y" * 900]
 
 
+class ListOfFiles(LogRegister):
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def begin_log(self, number: int, salt: int, size: int, ended: int, last: int) -> None:
+        self.numbers.append(number)
+
+
 def test_every_step_has_its_failpoint(disk: SimulatedDisk) -> None:
     failpoints = DeadlyFailpoints()
-    files = LogFiles(disk, failpoints, FILE_SIZE, 1, 0)
+    register = ListOfFiles()
+    files = LogFiles(disk, failpoints, FILE_SIZE, 1, 0, register=register)
     files.write(make_batch(1, b"a"))
     assert tuple(failpoints.seen) == LOG_FAILPOINTS
+    assert register.numbers == [1]
