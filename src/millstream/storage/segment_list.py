@@ -250,26 +250,22 @@ class _QueueCheck:
                 self._blame(first, "is empty")
             elif version and fault is not None:
                 self._blame(first, f"is another one: {fault}", FOREIGN)
+            elif not self._is_own(file, header, listed):
+                self._blame(first, "belongs to another data directory", FOREIGN)
             elif size < listed.size and not _is_unpacked(listed, version):
                 self._blame(first, f"is cut short: it ends at byte {size} of {listed.size}")
-            else:
-                if fault is not None:
-                    self._name(name, HEADER_SIZE, fault)
-                self._check_mark(file, header, listed)
+            elif fault is not None:
+                self._name(name, HEADER_SIZE, fault)
         finally:
             file.close()
 
-    def _check_mark(self, file: DiskFile, header: bytes, listed: ListedSegment) -> None:
-        if listed.mark == UNKNOWN:
-            return
-        name = segment_name(self._number, listed.first)
+    def _is_own(self, file: DiskFile, header: bytes, listed: ListedSegment) -> bool:
+        """A first record that is damaged says nothing about whose it is."""
         mark = _find_mark(file, header, self._number, listed.first)
-        if mark == UNKNOWN:
-            self._name(
-                name, int(file.size()), "the first record is damaged; what cannot be trusted is left out"
-            )
-        elif mark != listed.mark:
-            self._blame(listed.first, "belongs to another data directory", FOREIGN)
+        if mark == UNKNOWN and listed.mark != UNKNOWN and int(file.size()) >= listed.size:
+            text = "the first record is damaged; what cannot be trusted is left out"
+            self._name(segment_name(self._number, listed.first), int(file.size()), text)
+        return UNKNOWN in (mark, listed.mark) or mark == listed.mark
 
     def _check_index(self, first: int, is_last: bool) -> None:
         """Without it more is read to find an offset. That of the last segment is synced late, and mended by whoever appends."""

@@ -73,6 +73,8 @@ def test_a_segment_of_another_directory_is_told_by_its_first_record(queue: Strea
         own = queue.disk.content(name)
         queue.disk.replace(name, other.disk.content(name))
         assert kinds(queue) == [(first, FOREIGN)]
+        queue.disk.replace(name, other.disk.content(name)[: len(own) - 1])  # and shorter than it must be
+        assert kinds(queue) == [(first, FOREIGN)]
         queue.disk.replace(name, own)
 
 
