@@ -489,7 +489,7 @@ class MqttWorld(EndpointWorld):
         )
 
     def peer(self, version: int = 5, address: str = "192.0.2.1") -> MqttPeer:
-        return MqttPeer(self, version, address)
+        return MqttPeer(self, self.context, version, address)
 
     def client(self, packet: Connect) -> MqttPeer:
         """A peer that has sent its CONNECT; CONNACK has been taken off."""
@@ -501,11 +501,11 @@ class MqttWorld(EndpointWorld):
 class MqttPeer:
     """The client's end of one endpoint."""
 
-    def __init__(self, world: MqttWorld, version: int, address: str) -> None:
+    def __init__(self, world: EndpointWorld, context: MqttContext, version: int, address: str) -> None:
         self.world = world
         self.version = version
         self.link = FakeLink(address)
-        self.endpoint = MqttEndpoint(world.context, self.link, world.now_ns)
+        self.endpoint = MqttEndpoint(context, self.link, world.now_ns)
         self.connack: Packet | None = None
 
     def send(self, *packets: Packet) -> list[Packet]:

@@ -12,6 +12,7 @@ from millstream.model.delivery import SENT, Delivery
 from millstream.model.message import Message
 from millstream.queues.consumer import Consumer
 from millstream.queues.directions import encode_user_property
+from millstream.queues.forged_words import without_queue_words
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
 
@@ -42,6 +43,8 @@ class SessionConsumer(Consumer):
         self._identifiers: tuple[int, ...] = (int(identifier),) if identifier else ()
         queue = group.queue
         self._prefix = queue.name.encode() + b":"
+        self._block = b""  # of the message before, and what was left of it: neighbours are mostly alike
+        self._cleared = b""
         self._constant = encode_user_property(b"group-id", group.title().encode()) + encode_user_property(
             b"queue", queue.name.encode()
         )
@@ -87,7 +90,7 @@ class SessionConsumer(Consumer):
         topic = queue.delivery_topic(source.topic)
         offset = str(pending.offset).encode()
         properties = (
-            canonical_part(source.properties)
+            self._clear(source.properties)
             + encode_user_property(b"message-id", self._prefix + offset)
             + self._constant
             + encode_user_property(b"offset", offset)
@@ -103,6 +106,15 @@ class SessionConsumer(Consumer):
         if pending.is_repeated():
             properties += REDELIVERED
         return Message(topic, source.payload, 1, False, properties, source.expires_ns, source.publisher)
+
+    def _clear(self, block: bytes) -> bytes:
+        """What other protocols can read, without the words that follow here."""
+        if not block:
+            return block
+        if block != self._block:
+            self._block = block
+            self._cleared = without_queue_words(canonical_part(block))
+        return self._cleared
 
     def on_rights_changed(self) -> None:
         session = self.session

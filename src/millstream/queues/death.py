@@ -37,6 +37,7 @@ KEYS_TEXT_MAX: Final = 2048  # bytes of them that a death tells
 REJECTED: Final = "rejected"
 DEATHS_MAX: Final = 100  # entries; the oldest go first
 TEXT_MAX: Final = 60_000  # bytes of them: a user property holds little more
+COUNT_MAX: Final = 9_007_199_254_740_992  # what JSON carries exactly everywhere
 
 # our words for why, and those of AMQP clients; everything else was somebody's decision
 _REASONS: Final[dict[str, str]] = {
@@ -151,13 +152,33 @@ def is_cycle(queue: str, letter: Message) -> bool:
     return False
 
 
+def _merge(deaths: list[Death]) -> list[Death]:
+    """One entry for a queue and a reason, as RabbitMQ does with what clients send: the newest, which counts for all of them if
+    it does not say how often it happened."""
+    merged: list[Death] = []
+    numbers: dict[tuple[str, str], int] = {}
+    for death in deaths:
+        place = (str(death.get("queue")), str(death.get("reason")))
+        if place not in numbers:
+            merged.append(death)
+        numbers[place] = numbers.get(place, 0) + 1
+    for death in merged:
+        if not _is_count(death.get("count")):
+            death["count"] = numbers[(str(death.get("queue")), str(death.get("reason")))]
+    return merged
+
+
+def _is_count(count: object) -> bool:
+    return isinstance(count, int) and not isinstance(count, bool) and 0 < count < COUNT_MAX
+
+
 def _with_death(properties: bytes, death: Death) -> bytes:
-    deaths = read_deaths(properties)
+    deaths = _merge(read_deaths(properties))
     is_first = not deaths
     for at, entry in enumerate(deaths):
         if entry.get("queue") == death["queue"] and entry.get("reason") == death["reason"]:
             count = entry.get("count")
-            entry["count"] = count + 1 if isinstance(count, int) and 0 < count < 1 << 53 else 2
+            entry["count"] = count + 1 if isinstance(count, int) else 2
             death = entry  # which tells of its first time
             del deaths[at]
             break

@@ -23,6 +23,7 @@ from millstream.queues.definition import EPHEMERAL, STREAM, Definition
 from millstream.queues.directions import Directions, read_directions
 from millstream.queues.expiry import MILLISECONDS, expire_head, expire_unwanted
 from millstream.queues.footprint import Footprint
+from millstream.queues.forged_words import has_forged, without_forged
 from millstream.queues.group import Group
 from millstream.queues.overflow import bound, bound_now, find_refusal, is_awaited
 from millstream.queues.pending import Pending
@@ -127,11 +128,11 @@ class Queue(Outlet):
     # ---------------------------------------------------------------- outlet
 
     def deliver(self, message: Message, target: Target) -> None:
-        self.append(message)
+        self.append(message if self.catalog.posting else without_forged(message))
 
     def deliver_run(self, run: Run, target: Target) -> None:
         for message in run.messages():
-            self.append(message)
+            self.append(without_forged(message))
 
     def is_present(self) -> bool:
         return True
@@ -180,7 +181,7 @@ class Queue(Outlet):
         message = burst.message
         if not self.is_durable or self.is_bounded or self.usage.is_full:
             return False
-        if read_directions(message.properties) is not None:
+        if has_forged(message.properties) or read_directions(message.properties) is not None:
             return False
         if message.expires_ns:
             self.has_expiry = True

@@ -165,6 +165,29 @@ def test_the_same_death_is_counted_and_moved_to_the_front(world: QueueWorld) -> 
     assert words_of(world.exchanges.posted[-1][2])["x-first-death-exchange"] == "amq.direct"
 
 
+def test_deaths_that_a_client_sent_one_by_one_are_merged(world: QueueWorld) -> None:
+    """As RabbitMQ does with those of releases that did not count: so many entries, so often it happened."""
+    told: list[dict[str, object]] = [
+        {"queue": "q", "reason": "rejected", "exchange": "newest"},
+        {"queue": "other", "reason": "expired", "count": 7},
+        {"queue": "q", "reason": "rejected", "exchange": "older"},
+        {"queue": "other", "reason": "expired"},
+        {"queue": "q", "reason": "expired", "count": "often"},
+        {"queue": "q", "reason": "rejected", "exchange": "oldest"},
+    ]
+    queue = world.declare(dead_letter_exchange="dlx")
+    block = carry(b"", b"q") + encode_user_property(DEATHS, json.dumps(told).encode())
+    publish(world, queue, b"x", block)
+    reject_all(world, queue)
+    [(_, _, letter)] = world.exchanges.posted
+    assert [(death["queue"], death["reason"], death["count"]) for death in deaths_of(letter)] == [
+        ("q", "rejected", 4),
+        ("other", "expired", 7),
+        ("q", "expired", 1),
+    ]
+    assert deaths_of(letter)[0]["exchange"] == "newest"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_letter_that_would_go_round_by_itself_is_dropped(world: QueueWorld, kind: str) -> None:
     fields = {"kind": kind, "auto_delete": False, "message_ttl_ms": 100}

@@ -10,6 +10,7 @@ from millstream.broker.line import Ending
 from millstream.model.carried import carry_amqp
 from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
+from millstream.model.reserved_words import is_reserved
 from millstream.protocols.amqp091.canonical import EXPIRATION, HEADERS, REPLY_TO, USER_ID, flags_of, make_view
 from millstream.protocols.amqp091.native import Native
 from millstream.protocols.amqp091.plain import plain_arguments as plain_arguments
@@ -150,6 +151,12 @@ def make_message(
     message = Message(topic, body, guarantee, False, cache.block, expires_ns, publisher)
     message.encoding = native
     return message
+
+
+def find_reserved(properties: bytes) -> list[bytes]:
+    """Headers that only the broker may write."""
+    headers = decode_properties(properties).headers
+    return [] if headers is None else [name for name in headers if is_reserved(name)]
 
 
 def expiry_of(properties: bytes, now_ns: i64) -> i64:

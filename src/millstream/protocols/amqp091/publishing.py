@@ -14,12 +14,14 @@ from mypy_extensions import i64
 from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
 from millstream.model.outlet import Target
+from millstream.model.reserved_words import may_hold_reserved
 from millstream.protocols.amqp091.canonical import DELIVERY_MODE, flags_of
 from millstream.protocols.amqp091.machine.events import PublishReceived
 from millstream.protocols.amqp091.mapping import (
     PropertyCache,
     expiry_of,
     extra_keys,
+    find_reserved,
     make_message,
     user_id_of,
     without_blind_copies,
@@ -27,7 +29,7 @@ from millstream.protocols.amqp091.mapping import (
 from millstream.protocols.amqp091.reply_to import ADDRESS_PREFIX, REPLY_TO, with_reply_address
 from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import BasicNack, BasicPublish, BasicReturn
-from millstream.protocols.amqp091.wire.properties import decode_properties, delivery_mode_of
+from millstream.protocols.amqp091.wire.properties import decode_properties, delivery_mode_of, without_headers
 from millstream.protocols.amqp091.wire.violation import Violation
 from millstream.routing.router import Route
 
@@ -70,6 +72,7 @@ class Facts:
         self.lifetime_ns: i64 = expiry_of(properties, 0)  # 0: it does not expire
         self.keys = extra_keys(properties)
         self.has_reply_to = REPLY_TO in properties
+        self.is_forged = may_hold_reserved(properties) and bool(find_reserved(properties))
         user = user_id_of(properties)
         if user is not None and user != user_name:
             shown = user.decode(errors="replace")
@@ -151,6 +154,8 @@ class Publisher:
         facts = self._read(properties)
         if facts.has_reply_to:
             properties = self._with_address(properties)
+        if facts.is_forged:
+            properties = without_headers(properties, find_reserved(properties))
         expires_ns: i64 = 0
         if facts.lifetime_ns:
             expires_ns = self._endpoint.context.broker.clock.now_ns + facts.lifetime_ns
