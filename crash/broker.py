@@ -47,10 +47,7 @@ class Broker:
         self.start_s: list[float] = []
         self.port = 0
         self.ports: dict[str, int] = {}  # of all listeners, by name
-
-    @property
-    def data_dir(self) -> Path:
-        return self._folder / "data"
+        self.data_dir = folder / "data"
 
     @property
     def log_file(self) -> Path:
@@ -88,6 +85,9 @@ class Broker:
                 stderr=subprocess.STDOUT,
                 env=os.environ | environment,
             )
+
+    def is_ready(self) -> bool:
+        return self._ready_file().exists()
 
     def wait_ready(self) -> bool:
         """False when it ended before."""

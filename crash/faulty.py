@@ -1,7 +1,7 @@
 """The real broker on a disk that misbehaves on command: `python -m crash.faulty serve`.
 
 The file named by CRASH_DISK_CONTROL says how: `full` (no room to write or create), `io_error` (writes fail),
-`sync_error` (syncs fail), `stall` (writes and syncs do not return); anything else, or no file: as it should be.
+`read_only` (writes fail, as on a file system that was mounted anew after an error), `sync_error` (syncs fail), `stall` (writes and syncs do not return); anything else, or no file: as it should be.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from millstream.storage.disk import DiskFault, DiskFile
 VARIABLE: Final = "CRASH_DISK_CONTROL"
 FULL: Final = "full"
 IO_ERROR: Final = "io_error"
+READ_ONLY: Final = "read_only"
 SYNC_ERROR: Final = "sync_error"
 STALL: Final = "stall"
 POLL_S: Final = 0.01
@@ -39,6 +40,8 @@ class Trouble:
             raise DiskFault("No space left on device (planted)", True)
         if kind == IO_ERROR:
             raise DiskFault("Input/output error (planted)")
+        if kind == READ_ONLY:
+            raise DiskFault("Read-only file system (planted)")
 
     def before_sync(self) -> None:
         self._wait_out_stall()

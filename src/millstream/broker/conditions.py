@@ -83,7 +83,7 @@ CHECKPOINT_FAILING: Final = Condition(
 DESCRIPTORS_EXHAUSTED: Final = Condition(
     "descriptors_exhausted",
     DEGRADED,
-    "The process or the system has no file descriptor left. New connections are closed at once; those that exist are served. "
+    "The process or the system has no file descriptor left. New connections wait until one is free; those that exist are served. "
     "What needs a new file of the log is refused.",
     "raise LimitNOFILE (ulimit -n, or fs.file-max for the system) above mqtt.max_connections, or lower that key, and restart",
 )
