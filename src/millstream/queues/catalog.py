@@ -27,6 +27,7 @@ from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
 from millstream.queues.restored import restore_queue
 from millstream.queues.retention import retain
+from millstream.queues.tail import Tail
 from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
 from millstream.security.quota import QUEUES
@@ -36,6 +37,7 @@ from millstream.storage.stored_queue import StoredQueue
 
 POSTING_MAX: Final[i64] = 16  # queues that refuse a letter and make another of it, in a row
 TICK_MAX: Final[i64] = 4096  # queues a tick looks at; where there are more each gets its turn later
+RELEASE_MAX: Final[i64] = 20_000  # messages of removed queues that are let go in one tick
 RETENTION_NS: Final[i64] = 1_000_000_000  # between two looks at what streams may let go
 
 
@@ -52,6 +54,7 @@ class Catalog:
         self._retained_ns: i64 = 0
         self._to_look: list[Queue] = []  # those of this round of ticks
         self._looked: i64 = 0  # so many of them
+        self._released: list[Tail] = []  # of removed queues, to be let go
         self._retains = False  # in this round
 
     def find(self, name: str) -> Queue | None:
@@ -129,6 +132,20 @@ class Catalog:
         for group in list(queue.groups.values()):
             group.close()
         queue.groups.clear()
+        if not queue.is_durable:
+            self._released.append(queue.tail)
+
+    def _release(self) -> None:
+        """What removed queues had in memory goes so much at a time, and does not wait for the garbage collector."""
+        left: i64 = RELEASE_MAX
+        while self._released and left > 0:
+            tail = self._released[-1]
+            end: i64 = tail.first + left
+            if end >= tail.end:
+                end = tail.end
+                self._released.pop()
+            left -= end - tail.first + 1
+            tail.forget_below(end)
 
     def remove_group(self, queue: Queue, group: Group) -> None:
         """With what it has settled; its consumers get nothing any more. Records that no other group needs go with it,
@@ -187,6 +204,8 @@ class Catalog:
 
     def on_tick(self, now_ns: i64) -> None:
         """All of them, or so many in turn: very many idle queues must not cost the others their time."""
+        if self._released:
+            self._release()
         if self._looked >= len(self._to_look):
             self._looked = 0
             self._to_look = list(self.queues.values())

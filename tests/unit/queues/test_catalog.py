@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from queue_world import MILLISECONDS, QueueWorld
 
 from millstream.model.errors import Reason, Refused
-from millstream.queues.catalog import TICK_MAX
+from millstream.queues.catalog import RELEASE_MAX, TICK_MAX
 from millstream.queues.definition import Definition, make_definition
 from millstream.storage import queue_facts
 
@@ -188,3 +190,17 @@ def test_so_many_queues_that_one_tick_cannot_look_at_them_all_get_their_turn(wor
         world.catalog.on_tick(world.clock.now_ns)
         left.append(sum(int(queue.depth()) for queue in world.catalog.queues.values()))
     assert left == [2, 0]
+
+
+def test_what_a_deleted_transient_queue_held_is_let_go_in_slices(world: QueueWorld) -> None:
+    queue = world.declare(kind="ephemeral")
+    count = RELEASE_MAX + 300
+    world.fill(queue, count)
+    first, last = queue.tail.get_message(0), queue.tail.get_message(count - 1)
+    held = sys.getrefcount(first), sys.getrefcount(last)
+    world.catalog.delete(queue)
+    world.catalog.on_tick(1)
+    assert sys.getrefcount(first) == held[0] - 1
+    assert sys.getrefcount(last) == held[1]
+    world.catalog.on_tick(2)
+    assert sys.getrefcount(last) == held[1] - 1
