@@ -19,7 +19,7 @@ from millstream.broker.revoked_rights import REMOVE, RevokedRights, RightsReview
 from millstream.broker.tasks import TaskQueue
 from millstream.model.clock import Clock
 from millstream.model.counters import Counters
-from millstream.model.delivery import QUEUED
+from millstream.model.delivery import QUEUED, Delivery
 from millstream.model.limits import Limits
 from millstream.model.memory_budget import MemoryBudget
 from millstream.model.queue_topic import is_queue_topic
@@ -98,23 +98,24 @@ class Account:
     def hand_over(self, session: Session, to_absent: bool) -> None:
         """A member of shared subscriptions went away: others take what it did not settle."""
         for delivery in session.take_shared():
-            if delivery.phase == QUEUED and delivery.message.is_expired(self.clock.now_ns):
+            self.hand_over_one(session, delivery, to_absent)
+
+    def hand_over_one(self, session: Session, delivery: Delivery, to_absent: bool) -> None:
+        if delivery.phase == QUEUED and delivery.message.is_expired(self.clock.now_ns):
+            session.give_up(delivery)
+            self.counters.dropped_expired += 1
+            return
+        shares = self.router.find_route(delivery.message.topic).shares
+        for share in shares or []:
+            if not share.targets or share.targets[0].share != delivery.share:
+                continue
+            target = share.choose(session) if to_absent else share.choose_present(session)
+            if target is not None:
+                message = delivery.message
                 session.give_up(delivery)
-                self.counters.dropped_expired += 1
-                continue
-            route = self.router.find_route(delivery.message.topic)
-            if route.shares is None:
-                continue
-            for share in route.shares:
-                if not share.targets or share.targets[0].share != delivery.share:
-                    continue
-                target = share.choose(session) if to_absent else share.choose_present(session)
-                if target is not None:
-                    message = delivery.message
-                    session.give_up(delivery)
-                    self.counters.deliveries_handed_over += 1
-                    target.outlet.deliver(message, target)
-                break
+                self.counters.deliveries_handed_over += 1
+                target.outlet.deliver(message, target)
+            break
 
     def on_rights_changed(self) -> None:
         """Routes hold verdicts: none of them may outlive the rules they came from."""

@@ -30,6 +30,7 @@ from millstream.broker.retained_sweep import RetainedSweep
 from millstream.broker.revoked_rights import RevokedRights
 from millstream.broker.schedule import Schedule
 from millstream.broker.session import Session
+from millstream.broker.session_end import SessionEnd
 from millstream.broker.subscription_set import to_stored
 from millstream.broker.tasks import TaskQueue
 from millstream.broker.will import Will
@@ -54,6 +55,7 @@ from millstream.storage.store import Store, StoredSession, StoredSubscription, S
 
 DEFAULT_ACCOUNT: Final = "default"
 RETAINED_SWEEP_NS: Final[i64] = 60 * NANOSECONDS
+DUE_PER_TICK: Final = 500  # sessions whose time has come; the others at the next tick
 
 
 @final
@@ -219,13 +221,9 @@ class Broker:
             return
         session.is_ended = True
         account = session.account
-        for subscription in session.subscriptions.all():
-            account.router.unsubscribe(subscription.filter, subscription.group, session)
-        account.queues.leave_all(session)
-        account.hand_over(session, True)
+        self.tasks.start(SessionEnd(session))
         if session.will is not None:
             self._send_will(session)
-        session.clear()
         if account.sessions.get(session.key.client_id) is session:
             del account.sessions[session.key.client_id]
             self.session_count -= 1
@@ -363,7 +361,7 @@ class Broker:
             account.queues.catalog.on_tick(now_ns)
         for survey in self._quota_surveys:
             survey.on_tick(now_ns)
-        for session in self._schedule.take_due(now_ns):
+        for session in self._schedule.take_due(now_ns, DUE_PER_TICK):
             self._on_due(session, now_ns)
         if now_ns - self._retained_swept_ns >= RETAINED_SWEEP_NS:
             self._retained_swept_ns = now_ns

@@ -15,6 +15,12 @@ class Consumers:
     def __init__(self) -> None:
         self.by_name: dict[bytes, SessionConsumer] = {}
 
+    def take_all(self) -> list[SessionConsumer]:
+        """The session has ended: they are to leave their groups."""
+        consumers = list(self.by_name.values())
+        self.by_name.clear()
+        return consumers
+
     def pump(self) -> None:
         """The session has room: let its groups hand out."""
         for consumer in list(self.by_name.values()):

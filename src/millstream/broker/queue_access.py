@@ -132,7 +132,7 @@ class QueueAccess:
         consumers[name] = consumer
         group.join(consumer)
         if before is not None:
-            self._leave(before)
+            self.part_with(before)
         return consumer
 
     def leave(self, session: Session, name: bytes) -> bool:
@@ -140,17 +140,10 @@ class QueueAccess:
         consumer = None if consumers is None else consumers.by_name.pop(name, None)
         if consumer is None:
             return False
-        self._leave(consumer)
+        self.part_with(consumer)
         return True
 
-    def leave_all(self, session: Session) -> None:
-        if session.consumers is not None:
-            consumers = list(session.consumers.by_name.values())
-            session.consumers.by_name.clear()
-            for consumer in consumers:
-                self._leave(consumer)
-
-    def _leave(self, consumer: SessionConsumer) -> None:
+    def part_with(self, consumer: SessionConsumer) -> None:
         consumer.group.leave(consumer)
         self.catalog.on_consumer_left(consumer.group.queue)
 

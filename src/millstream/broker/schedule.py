@@ -21,9 +21,10 @@ class Schedule:
         self._count += 1
         heapq.heappush(self._heap, (int(due_ns), self._count, session))
 
-    def take_due(self, now_ns: i64) -> list[Session]:
+    def take_due(self, now_ns: i64, count_max: int) -> list[Session]:
+        """So many at most, those that are due longest."""
         due: list[Session] = []
-        while self._heap and self._heap[0][0] <= now_ns:
+        while self._heap and self._heap[0][0] <= now_ns and len(due) < count_max:
             due.append(heapq.heappop(self._heap)[2])
         return due
 

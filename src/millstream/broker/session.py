@@ -91,6 +91,9 @@ class Session(Outlet):
         line = self.line
         return line is not None and not line.is_blocked and not self.is_slow
 
+    def is_gone(self) -> bool:
+        return self.is_ended
+
     def has_room(self) -> bool:
         """Whether a numbered delivery would be handed out at once."""
         return self.window.open < self.window.limit and self._queue is None and self._resend is None
@@ -247,8 +250,7 @@ class Session(Outlet):
         while not line.is_blocked and self.window.open < self.window.limit:
             if self._resend is not None:
                 self._send_again(self._resend.pop(), line)
-                if len(self._resend) == 0:
-                    self._resend = None
+                self._resend = self._resend or None
                 continue
             queue = self._queue
             if queue is None:
@@ -293,10 +295,9 @@ class Session(Outlet):
     def take_shared(self) -> list[Delivery]:
         """Deliveries another member of their group may take over: all but those half way through
         exactly once [MQTT-4.8.2-4, MQTT-4.8.2-5]."""
-        taken: list[Delivery] = []
-        for delivery in self.window.in_order():
-            if delivery.share and delivery.guarantee == 1:
-                taken.append(delivery)
+        taken = [
+            delivery for delivery in self.window.in_order() if delivery.share and delivery.guarantee == 1
+        ]
         if self._queue is not None:
             taken.extend([delivery for delivery in self._queue if delivery.share])
         return taken
@@ -307,8 +308,7 @@ class Session(Outlet):
         if delivery.phase == QUEUED and queue is not None:
             queue.remove(delivery)
             self._queued_bytes -= delivery.message.size_bytes()
-            if len(queue) == 0:
-                self._queue = None
+            self._queue = queue or None
         elif delivery.phase != QUEUED:
             self.window.remove(delivery)
         self._discard(delivery)
@@ -359,8 +359,7 @@ class Session(Outlet):
         resend = self._resend
         if resend is not None and delivery in resend:  # answered before it could be sent again
             resend.remove(delivery)
-            if len(resend) == 0:
-                self._resend = None
+            self._resend = resend or None
         elif self.window.open:
             self.window.open -= 1
         self._settled += 1
@@ -377,6 +376,8 @@ class Session(Outlet):
         self._queued_bytes += delivery.message.size_bytes()
 
     def _enqueue(self, delivery: Delivery) -> None:
+        if self.is_ended:
+            return
         limits = self.account.limits
         waits = self.line is not None and not self.is_slow
         if waits and limits.inflight_overflow == "pending":
@@ -435,8 +436,7 @@ class Session(Outlet):
         assert queue is not None
         dropped = queue.popleft() if self.account.limits.offline_policy == "evict" else queue.pop()
         self._queued_bytes -= dropped.message.size_bytes()
-        if len(queue) == 0:
-            self._queue = None
+        self._queue = queue or None
         self._discard(dropped)
         self.account.counters.dropped_queue_full += 1
 

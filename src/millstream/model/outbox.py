@@ -17,6 +17,7 @@ LARGE: Final[i64] = 4096  # a part of this size is passed on by reference, not c
 KEEP: Final[i64] = 1 << 18  # larger builders are not pooled
 POOL_MAX: Final[i64] = 256
 SHARED: Final[i64] = 1 << 16  # so many bytes in large parts are not joined
+FLUSHES_PER_TURN: Final[i64] = 1000  # connections that are written to before others are read again
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -74,14 +75,22 @@ class OutboxPool:
             self._free.append(writer)
 
     def flush(self) -> None:
-        while self._dirty:
+        """So many connections at most; the others in the next turn, in the order in which they had something to send."""
+        left: i64 = FLUSHES_PER_TURN
+        while self._dirty and left > 0:
             dirty = self._dirty
             self._dirty = []
+            if len(dirty) > left:
+                self._dirty = dirty[left:]
+                del dirty[left:]
+            left -= len(dirty)
             for owner in dirty:
                 try:
                     owner.flush()
                 except Exception as error:  # noqa: BLE001 one connection's fault stays with it
                     owner.on_flush_failed(error)
+        if self._dirty:
+            self._wakeup.request()
 
 
 @final

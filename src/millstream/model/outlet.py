@@ -44,6 +44,10 @@ class Outlet(Holder):
     def is_present(self) -> bool:
         """Whether it can take a message right now (a connected session with room)."""
 
+    def is_gone(self) -> bool:
+        """Whether it has ended, and what still leads to it is about to be removed."""
+        return False
+
     @abstractmethod
     def may_receive(self, topic: bytes) -> bool:
         """Whether its owner is allowed to see this topic; asked once per route, not per message."""

@@ -48,7 +48,7 @@ class Share:
                 continue
             if target.outlet.is_present():
                 return target
-            if fallback is None:
+            if fallback is None and not target.outlet.is_gone():
                 fallback = target
                 fallback_turn = self._turn
         if fallback is not None:

@@ -15,8 +15,8 @@ def test_deadlines_come_in_their_order_and_never_early() -> None:
     schedule.add(100, one)
     schedule.add(100, two)
     assert schedule.next_ns() == 100
-    assert schedule.take_due(99) == []
-    assert schedule.take_due(100) == [one, two]
+    assert schedule.take_due(99, 10) == []
+    assert schedule.take_due(100, 10) == [one, two]
     assert schedule.next_ns() == 200
-    assert schedule.take_due(10_000) == [two]
-    assert schedule.take_due(10_000) == []
+    assert schedule.take_due(10_000, 10) == [two]
+    assert schedule.take_due(10_000, 10) == []

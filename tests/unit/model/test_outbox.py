@@ -7,7 +7,7 @@ from fakes import FakeLine, ManualWakeup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.model.outbox import KEEP, LARGE, Outbox, OutboxPool
+from millstream.model.outbox import FLUSHES_PER_TURN, KEEP, LARGE, Outbox, OutboxPool
 
 
 class Owner(FakeLine):
@@ -115,3 +115,21 @@ def test_one_that_fails_to_flush_keeps_nobody_from_flushing(at: int) -> None:
         pool.flush()
     assert [len(owner.writes) for owner in owners] == [0 if number == at else 2 for number in range(3)]
     assert len(owners[at].errors) == 2
+
+
+def test_very_many_connections_are_written_to_over_several_turns_in_order() -> None:
+    wakeup = ManualWakeup()
+    pool = OutboxPool(wakeup)
+    owners = [Owner(pool) for _ in range(2 * int(FLUSHES_PER_TURN) + 10)]
+    for owner in owners:
+        owner.outbox.write(b"x")
+    for turn in (1, 2):
+        asked = wakeup.requests
+        pool.flush()
+        assert sum(len(owner.writes) for owner in owners) == turn * FLUSHES_PER_TURN
+        assert owners[turn * int(FLUSHES_PER_TURN) - 1].writes
+        assert wakeup.requests == asked + 1  # there is more
+    asked = wakeup.requests
+    pool.flush()
+    assert all(owner.writes == [b"x"] for owner in owners)
+    assert wakeup.requests == asked

@@ -1,0 +1,54 @@
+"""The end of a session: what it leaves to others, its consumers, its subscriptions. They may be very many: in slices.
+
+Invariants
+- From the first moment on nobody finds the session, and it takes nothing more.
+- What it did not settle of shared subscriptions goes to others before its subscriptions go.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from millstream.broker.session import Session
+from millstream.broker.tasks import Task
+
+STEPS_PER_END: Final[i64] = 4
+STEPS_PER_CONSUMER: Final[i64] = 5
+STEPS_PER_DELIVERY: Final[i64] = 4
+
+
+@final
+class SessionEnd(Task):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._deliveries = session.take_shared()
+        self._deliveries.reverse()
+        consumers = session.consumers
+        self._consumers = [] if consumers is None else consumers.take_all()
+        self._consumers.reverse()
+        self._subscriptions = session.subscriptions.all()
+        self._subscriptions.reverse()
+
+    def run(self, steps: i64) -> i64:
+        left: i64 = steps - STEPS_PER_END
+        session = self._session
+        account = session.account
+        while left > 0 and self._deliveries:
+            account.hand_over_one(session, self._deliveries.pop(), True)
+            left -= STEPS_PER_DELIVERY
+        while left > 0 and self._consumers:
+            account.queues.part_with(self._consumers.pop())
+            left -= STEPS_PER_CONSUMER
+        while left > 0 and self._subscriptions:
+            subscription = self._subscriptions.pop()
+            account.router.unsubscribe(subscription.filter, subscription.group, session)
+            left -= 1
+        if self._deliveries or self._consumers or self._subscriptions:
+            return steps if left > 0 else steps - left
+        session.clear()
+        return steps - left if left > 0 else steps - 1
+
+    def on_task_failed(self, error: Exception) -> None:
+        raise error
