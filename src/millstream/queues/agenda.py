@@ -17,6 +17,7 @@ from mypy_extensions import i64
 
 from millstream.model.clock import Clock
 from millstream.model.outbox import Wakeup
+from millstream.queues.tail import Garbage
 from millstream.storage.record_source import RecordSource, RecordWaiter
 from millstream.storage.store import Store
 
@@ -55,6 +56,7 @@ class Agenda:
         self._next_number: i64 = 1
         self.per_turn: i64 = PER_TURN
         self.left: i64 = PER_TURN  # deliveries that may still be made now
+        self.garbage = Garbage()
         self._awake: dict[Queue, None] = {}
         self._unsafe: dict[Queue, None] = {}
         self._to_write: dict[Group, None] = {}
@@ -121,7 +123,7 @@ class Agenda:
             if not queue.is_removed:
                 queue.dispatch()
         self.left = self.per_turn
-        return len(self._awake) > 0
+        return self.garbage.free_some() or len(self._awake) > 0
 
     def adapt(self, took_ns: i64) -> None:
         """How long `work_off` took: when it had all it may have, the next gets more or less, so that it takes its part."""

@@ -87,7 +87,7 @@ class Queue(Outlet):
         self.offered: i64 = 0  # all below were offered to whoever was there
         self.unsure: i64 = 0  # all below may have been handed out before a crash
         self.footprint = Footprint()
-        self.tail = Tail(0, self.is_stream)
+        self.tail = Tail(0, self.is_stream, agenda.garbage)
         self.groups: dict[str, Group] = {}  # by title
         self.counters = QueueCounters()
         self.has_expiry = False

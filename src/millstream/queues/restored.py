@@ -21,7 +21,7 @@ def restore_queue(queue: Queue, stored: StoredQueue) -> None:
     for offset, (priority, wall_ns) in stored.specials.items():
         queue.specials[offset] = (priority, max(1, wall_ns - offset_ns) if wall_ns else 0)
     first_in_log = record_place(stored.tail[0][1])[1] if stored.tail else stored.next
-    queue.tail = Tail(first_in_log, queue.is_stream)
+    queue.tail = Tail(first_in_log, queue.is_stream, queue.agenda.garbage)
     queue.tail.counts_payload = queue.definition.bounds_ready
     for sequence, body in stored.tail:
         queue.tail.add(record_place(body)[1], sequence, body)

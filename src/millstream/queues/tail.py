@@ -16,6 +16,7 @@ from millstream.model.message import Message
 from millstream.storage.queue_facts import record_payload_size
 
 SHIFT: Final[i64] = 8  # of an offset: 256 records to a block
+BLOCKS_PER_TURN: Final = 64  # whose records are freed at the end of a turn
 NOTHING: Final = Message(b"", b"", 0, False, b"", 0, "")
 
 
@@ -56,11 +57,31 @@ class Block:
 
 
 @final
+class Garbage:
+    """Blocks nobody needs any more. Very many of them are freed a few at a time: to free a million records takes a while."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+
+    def add(self, block: Block) -> None:
+        self._blocks.append(block)
+
+    def count(self) -> i64:
+        return len(self._blocks)
+
+    def free_some(self) -> bool:
+        """True while there are more."""
+        del self._blocks[-BLOCKS_PER_TURN:]
+        return len(self._blocks) > 0
+
+
+@final
 class Tail:
     """`first` is the oldest offset here; older ones are in segments or gone. All below `sealed` that are kept are in
     segments, and some of them still here; it is known to the record only where `is_exact`."""
 
-    def __init__(self, first: i64, is_exact: bool = False) -> None:
+    def __init__(self, first: i64, is_exact: bool = False, garbage: Garbage | None = None) -> None:
+        self._garbage = garbage
         self.first: i64 = first
         self.end: i64 = first
         self.sealed: i64 = first
@@ -167,6 +188,8 @@ class Tail:
 
     def _drop(self, key: int, block: Block) -> None:
         del self._blocks[key]
+        if self._garbage is not None:
+            self._garbage.add(block)
         if self._last is block:
             self._last = None
         self.first = block.end()

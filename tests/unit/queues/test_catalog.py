@@ -200,7 +200,9 @@ def test_what_a_deleted_transient_queue_held_is_let_go_in_slices(world: QueueWor
     held = sys.getrefcount(first), sys.getrefcount(last)
     world.catalog.delete(queue)
     world.catalog.on_tick(1)
+    world.loop()
     assert sys.getrefcount(first) == held[0] - 1
     assert sys.getrefcount(last) == held[1]
     world.catalog.on_tick(2)
+    world.loop()
     assert sys.getrefcount(last) == held[1] - 1

@@ -12,7 +12,8 @@ from millstream.model.errors import Reason, Refused
 from millstream.model.outcome import Outcome
 from millstream.protocols.amqp091.machine.events import PublishReceived
 
-OPERATIONS_MAX: Final = 100_000
+OPERATIONS_MAX: Final = 20_000  # a commit is one turn of the loop
+REJECTED_OPERATIONS: Final = 25  # that a rejected delivery counts for: it may become a dead letter
 BYTES_MAX: Final = 256 * 1024 * 1024
 
 
@@ -26,7 +27,7 @@ class TransactionRoom:
 
     def take(self, operations: int, size_bytes: int) -> None:
         if self.operations + operations > OPERATIONS_MAX or self.size_bytes + size_bytes > BYTES_MAX:
-            text = "the transactions of this connection hold as much as they may"
+            text = f"the transactions of a connection hold at most {OPERATIONS_MAX} operations and {BYTES_MAX} bytes"
             raise Refused(Reason.PRECONDITION_FAILED, text)
         self.operations += operations
         self.size_bytes += size_bytes
@@ -40,20 +41,24 @@ class Transaction:
         self.named: dict[int, None] = {}  # tags that were answered in it
         self._room = room
         self._size_bytes = 0
+        self._operations = 0
 
     def add_publish(self, event: PublishReceived) -> None:
         size_bytes = len(event.body) + len(event.properties)
         self._room.take(1, size_bytes)
+        self._operations += 1
         self._size_bytes += size_bytes
         self.publishes.append(event)
 
     def add_settlement(self, tags: list[int], outcome: Outcome) -> None:
-        self._room.take(len(tags), 0)
+        operations = len(tags) * (REJECTED_OPERATIONS if outcome is Outcome.REJECTED else 1)
+        self._room.take(operations, 0)
+        self._operations += operations
         self.settlements.append((tags, outcome))
         for tag in tags:
             self.named[tag] = None
 
     def end(self) -> None:
         """Carried out, or given up."""
-        self._room.operations -= len(self.publishes) + len(self.named)
+        self._room.operations -= self._operations
         self._room.size_bytes -= self._size_bytes
