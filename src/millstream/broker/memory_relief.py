@@ -163,9 +163,13 @@ class MemoryRelief:
         is_stalled = now_ns - self._least_ns >= self._stall_ns
         if (memory.is_critical or is_stalled) and now_ns - self._shed_ns >= SHED_NS:
             self._shed_ns = now_ns
-            self._shed(used - (memory.high_mark - memory.limit // 12), now_ns)
+            wanted: i64 = used - (memory.high_mark - memory.limit // 12)
+            freed: i64 = self._shed(wanted, now_ns)
             self._least = used
-            self._least_ns = max(self._least_ns, now_ns - self._stall_ns // 2)
+            if (
+                freed == 0 or freed >= wanted
+            ):  # else it goes on: one tick lets go of so many messages and no more
+                self._least_ns = max(self._least_ns, now_ns - self._stall_ns // 2)
             self._gave_back_ns = 0
         if now_ns - self._gave_back_ns >= GIVE_BACK_NS:
             self._gave_back_ns = now_ns
@@ -178,8 +182,8 @@ class MemoryRelief:
         limit = self._broker.memory.limit // MIB
         return f"memory.limit is {limit} MiB; most is in {', '.join(parts) or 'the process itself'}"
 
-    def _shed(self, wanted: i64, now_ns: i64) -> None:
-        """The largest shrink first, those that stand still before those that move."""
+    def _shed(self, wanted: i64, now_ns: i64) -> i64:
+        """The largest shrink first, those that stand still before those that move; how many bytes went."""
         offenders = self._port.find_offenders(now_ns) + self._find_stored()
         if not self._broker.memory.is_critical:
             offenders = [offender for offender in offenders if offender.is_stuck]
@@ -195,6 +199,7 @@ class MemoryRelief:
                 count += 1
                 self._broker.health.count(MEMORY_CRITICAL, 1)
                 self._port.on_shrunk(offender, gone)
+        return freed
 
     def _find_stored(self) -> list[Offender]:
         """Queues of sessions and transient queues."""

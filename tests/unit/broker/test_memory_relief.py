@@ -150,6 +150,18 @@ def test_the_oldest_messages_of_a_large_transient_queue_go_and_are_counted() -> 
     assert world.port.told == [("queue", "bulk")]
 
 
+def test_letting_go_continues_until_enough_has_gone() -> None:
+    world = ReliefWorld()
+    world.fill_transient("q", 4000, 100)
+    world.tick(75)
+    world.tick(75, 5.1)
+    left = [world.depth("q")]
+    for _ in range(3):
+        world.tick(75, 0.3)
+        left.append(world.depth("q"))
+    assert left == [2000, 1000, 500, 250]
+
+
 def test_a_transient_queue_keeps_everything_where_the_policy_says_so() -> None:
     world = ReliefWorld(keeps_transient=True)
     world.fill_transient("bulk", 100, 10_000)
