@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from conftest import BrokerProcess
+from conftest import BrokerProcess, StartBroker
 from raw_client import BOTH_VERSIONS, NEVER, Clients, props, unique, unique_topic
 
 from millstream.protocols.mqtt.wire.packets import (
@@ -286,6 +288,25 @@ def test_a_session_ends_when_its_interval_has_passed(clients: Clients) -> None:
     client.close()
     watcher.take(will_topic, b"session over")  # the end of the session sends the will [MQTT-3.1.3-9]
     assert not clients.new(5).connect(name, clean=False, expiry_s=1).session_present  # [MQTT-4.1.0-2]
+
+
+def test_a_session_that_ended_while_the_broker_was_away_is_gone_when_it_is_ready(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    folder = f"data_dir={tmp_path / 'data'}"
+    broker = start_broker(folder)
+    with Clients(broker.mqtt_port) as clients:
+        watcher = clients.open(5, "watcher", clean=False, expiry_s=600)
+        watcher.subscribe(b"will", 1)
+        watcher.disconnect()
+        will = Will(b"will", b"session over", 1, properties=props(will_delay_interval=600))
+        clients.open(5, "ended", clean=False, expiry_s=1, will=will).close()
+    broker.stop()
+    time.sleep(1.1)  # the clock that counts is the one of the machine
+    again = start_broker(folder)
+    with Clients(again.mqtt_port) as clients:
+        assert not clients.new(5).connect("ended", clean=False, expiry_s=1).session_present
+        clients.open(5, "watcher", clean=False, expiry_s=600).take(b"will", b"session over", 1)
 
 
 def test_a_session_within_its_interval_is_kept(clients: Clients) -> None:

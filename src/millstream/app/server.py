@@ -202,6 +202,7 @@ class Millstream:
         if self._durable is not None:
             self._durable.start()
         self._stages.start()
+        broker.end_overdue(now_ns)
         self._system_topics = SystemTopics(broker, VERSION, broker.limits.sys_interval_s, now_ns)
         self._system_topics.on_tick(now_ns)
         self._health_topics.on_tick()

@@ -132,6 +132,9 @@ class Broker:
     ) -> tuple[Session, bool]:
         """The session to use and whether it was there before. An older connection of it is ended first."""
         session = account.sessions.get(client_id)
+        if session is not None and session.line is None:
+            self._on_due(session, self.clock.now_ns)  # its time may be over since the last tick
+            session = account.sessions.get(client_id)
         if session is not None and session.principal.name != principal.name:
             account.counters.connections_refused += 1
             raise Refused(Reason.NOT_AUTHORIZED, "the client id belongs to a session of another user")
@@ -367,6 +370,12 @@ class Broker:
             self._retained_swept_ns = now_ns
             for account in self.accounts.values():
                 self.tasks.add(RetainedSweep(account))
+
+    def end_overdue(self, now_ns: i64) -> None:
+        """At start, before any client comes: sessions whose time is over end, and wills that are due are sent."""
+        while due := self._schedule.take_due(now_ns, DUE_PER_TICK):
+            for session in due:
+                self._on_due(session, now_ns)
 
     def write_settled(self) -> None:
         """Facts that were gathered over the iteration, before the log takes its batch."""

@@ -7,8 +7,8 @@ import errno
 import socket
 import ssl
 from pathlib import Path
-from typing import Final
 
+from millstream.runtime.acceptor import PlainServer
 from millstream.runtime.gate import Gate, Reception
 from millstream.runtime.start_fault import StartFault
 from millstream.runtime.tcp import TcpConnection
@@ -17,9 +17,7 @@ from millstream.runtime.transport import TransportLink
 from millstream.runtime.websocket import WebSocketConnection
 from millstream.runtime.websocket_upgrade import WebSocketOptions
 
-BACKLOG: Final = 4096
-
-Server = asyncio.Server | TlsServer
+Server = PlainServer | TlsServer
 
 
 class ListenFault(StartFault):
@@ -71,7 +69,9 @@ async def listen(
             server = TlsServer(door, tls, make_link)
             await server.open(host, port)
             return server
-        return await loop.create_server(make_connection, host, port, backlog=BACKLOG, reuse_address=True)
+        plain = PlainServer(gate, loop, make_connection)
+        await plain.open(host, port)
+        return plain
     except OSError as error:
         section = name.removesuffix("_tls")
         raise listen_fault(host, port, error, section, f"{name.replace('_tls', '.tls')}.port") from None

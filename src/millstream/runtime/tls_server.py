@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import socket
 import ssl
 import time
 from collections.abc import Callable
 from typing import Final, cast
 
-from millstream.broker.conditions import DESCRIPTORS_EXHAUSTED, LISTENER_FAILING
+from millstream.runtime.acceptor import Acceptor
 from millstream.runtime.gate import Gate, HandshakePlace
 from millstream.runtime.tls_admission import Candidate, TlsAdmission
 from millstream.runtime.transport import TransportLink
 
-BACKLOG: Final = 4096
-ACCEPTS_AT_ONCE: Final = 64
-ACCEPT_PAUSE_S: Final = 0.5  # after one that failed, for want of descriptors
 BEGUN_AT_ONCE: Final = 8
 PACE_S: Final = 0.005  # between two rounds of handshakes: others have their turn
 SWEEP_S: Final = 0.25
@@ -86,7 +82,6 @@ class TlsDoor:
         arrival = Arrival(server, link, address, now_ns)
         self._arrivals[arrival] = None
         try:
-            link.setblocking(False)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, HELLO_MIN)
             self.loop.add_reader(link, self._on_readable, arrival)
@@ -216,74 +211,24 @@ class TlsDoor:
                 holder.task.cancel()  # changes nothing for one that is past its handshake
 
 
-class TlsServer:
-    """One address to listen on; has the face of `asyncio.Server` that a broker uses."""
-
+class TlsServer(Acceptor):
     def __init__(
         self,
         door: TlsDoor,
         context: ssl.SSLContext,
         make_connection: Callable[[], TransportLink],
     ) -> None:
+        super().__init__(door.gate, door.loop, self._take_in)
         self._door = door
         self.context = context
         self.make_connection = make_connection
-        self.sockets: list[socket.socket] = []
 
-    async def open(self, host: str, port: int) -> None:
-        """OSError: an address cannot be listened on."""
-        infos = await self._door.loop.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        try:
-            for family, kind, protocol, _, address in dict.fromkeys(infos):
-                listening = socket.socket(family, kind, protocol)
-                self.sockets.append(listening)
-                listening.setblocking(False)
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                listening.bind(address)
-                listening.listen(BACKLOG)
-        except OSError:
-            self.close()
-            raise
-        for listening in self.sockets:
-            self._door.loop.add_reader(listening, self._on_acceptable, listening)
-
-    def _on_acceptable(self, listening: socket.socket) -> None:
-        for _ in range(ACCEPTS_AT_ONCE):
-            try:
-                link, peer = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionError):
-                return
-            except OSError as error:
-                self._tell(listening, error)
-                self._door.loop.remove_reader(listening)
-                self._door.loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
-                return
-            self._door.take_in(self, link, str(peer[0]))
-
-    def _tell(self, listening: socket.socket, error: OSError) -> None:
-        host, port = listening.getsockname()[:2]
-        cause = f"{host} port {port}: {error.strerror or error}"
-        lacks = error.errno in (errno.EMFILE, errno.ENFILE)
-        self._door.gate.health.report(DESCRIPTORS_EXHAUSTED if lacks else LISTENER_FAILING, cause)
-
-    def _accept_again(self, listening: socket.socket) -> None:
-        if listening in self.sockets:
-            self._door.loop.add_reader(listening, self._on_acceptable, listening)
+    def _take_in(self, link: socket.socket, address: str) -> None:
+        self._door.take_in(self, link, address)
 
     def close(self) -> None:
-        for listening in self.sockets:
-            if listening.fileno() >= 0:
-                self._door.loop.remove_reader(listening)
-            listening.close()
-        self.sockets = []
+        super().close()
         self._door.close(self)
-
-    async def wait_closed(self) -> None:
-        """Nothing is left to wait for."""
 
 
 def hello_length(data: bytes) -> int:

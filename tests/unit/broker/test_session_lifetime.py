@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from fakes import HeldStore, World
+from fakes import HeldStore, World, make_message
 
 from millstream.broker.account_options import AccountOptions
 from millstream.broker.line import Ending
+from millstream.broker.will import Will
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import Limits
 from millstream.security.principal import Principal
@@ -271,3 +272,63 @@ def test_the_new_principal_of_a_resumed_session_is_the_one_asked_for_rights() ->
     again, present = world.broker.open_session(world.account, "c", renewed, False, line)
     assert present
     assert again.principal is renewed
+
+
+def restarted(world: World, seconds: float) -> World:
+    """The broker was away for so long and is about to serve."""
+    after = World(store=world.store)
+    after.now_ns = world.now_ns + int(seconds * 1_000_000_000)
+    after.broker.restore(after.now_ns)
+    after.broker.end_overdue(after.now_ns)
+    return after
+
+
+@pytest.mark.parametrize(("away_s", "is_there"), [(59, True), (60, False)])
+def test_a_session_that_ended_while_the_broker_was_away_is_gone_when_it_serves(
+    away_s: float, is_there: bool
+) -> None:
+    world = World()
+    session, _ = world.connect("c", expiry_s=60)
+    world.subscribe(session, b"t")
+    world.drop(session)
+    after = restarted(world, away_s)
+    assert ("c" in after.account.sessions) is is_there
+    assert after.account.counters.sessions_expired == (not is_there)
+    matched = after.publish(b"t")
+    assert matched is (Reason.SUCCESS if is_there else Reason.NO_MATCHING_SUBSCRIBERS)
+
+
+def test_a_will_that_became_due_while_the_broker_was_away_is_sent_before_it_serves() -> None:
+    world = World()
+    hearer, _ = world.connect("hearer", expiry_s=600)
+    world.subscribe(hearer, b"will")
+    session, _ = world.connect("c", expiry_s=600, will=Will(make_message(b"will", b"gone", 1, False), 30, 0))
+    world.drop(hearer)
+    world.drop(session)
+    after = restarted(world, 30)
+    assert after.account.counters.wills_sent == 1
+    _, line = after.connect("hearer", expiry_s=600)
+    assert line.payloads() == [b"gone"]
+
+
+def test_what_expired_in_a_queue_while_the_broker_was_away_is_not_delivered() -> None:
+    world = World()
+    session, _ = world.connect("c", expiry_s=600)
+    world.subscribe(session, b"t")
+    world.drop(session)
+    world.publish(b"t", b"short", expiry_s=20)
+    world.publish(b"t", b"long", expiry_s=200)
+    after = restarted(world, 30)
+    _, line = after.connect("c", expiry_s=600)
+    assert line.payloads() == [b"long"]
+
+
+def test_a_session_whose_time_is_over_is_not_resumed_before_the_next_tick() -> None:
+    world = World()
+    session, _ = world.connect("c", expiry_s=60)
+    world.drop(session)
+    world.now_ns += 60 * 1_000_000_000
+    world.broker.clock.now_ns = world.now_ns
+    again, _ = world.connect("c", expiry_s=60, user="another")
+    assert again is not session
+    assert session.is_ended
