@@ -264,6 +264,8 @@ NAMES = [
     "messages/dropped/no_receiver",
     "errors/publishes_denied",
     "errors/protocol_errors",
+    "errors/clients_refused",
+    "errors/clients_limited",
 ]
 
 

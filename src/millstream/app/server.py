@@ -222,7 +222,7 @@ class Millstream:
     def _make_gate(self, pool: OutboxPool, verifier: Verifier) -> Gate:
         """With what the endpoints of each protocol share."""
         rights = self._rights
-        observer = LogObserver()
+        observer = LogObserver(self.broker.accounts[DEFAULT_ACCOUNT].counters)
         entropy = SystemEntropy()
         mqtt = MqttContext(
             self.broker,

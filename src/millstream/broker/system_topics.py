@@ -17,6 +17,8 @@ ERRORS: Final = (
     "bindings_revoked",
     "dead_letters_denied",
     "protocol_errors",
+    "clients_refused",
+    "clients_limited",
 )
 
 

@@ -35,6 +35,8 @@ class Counters:
         self.retained_refused: i64 = 0
         self.deliveries_handed_over: i64 = 0
         self.protocol_errors: i64 = 0
+        self.clients_refused: i64 = 0  # at their login, of any account
+        self.clients_limited: i64 = 0  # kept from something, or slowed down, of any account
         self.quota_sessions: i64 = 0  # refused, because a user or the account has as many as it may
         self.quota_connections: i64 = 0
         self.quota_queues: i64 = 0
@@ -75,6 +77,8 @@ class Counters:
             "retained_refused": self.retained_refused,
             "deliveries_handed_over": self.deliveries_handed_over,
             "protocol_errors": self.protocol_errors,
+            "clients_refused": self.clients_refused,
+            "clients_limited": self.clients_limited,
             "sessions_expired": self.sessions_expired,
             "wills_sent": self.wills_sent,
         }

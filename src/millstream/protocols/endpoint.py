@@ -18,6 +18,7 @@ class Link(Sink):
     def __init__(self, address: str) -> None:
         self.address = address
         self.certificate_name: str | None = None
+        self.spent_ns: i64 = 0  # on acting on what it sent
 
     @abstractmethod
     def unsent_bytes(self) -> i64: ...

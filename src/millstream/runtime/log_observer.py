@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from millstream.broker.observer import Observer
+from millstream.model.counters import Counters
 
 # What a client gets wrong again after every reconnect: its operator must be able to find it.
 FAULTS: Final = frozenset(
@@ -21,7 +22,8 @@ FAULTS: Final = frozenset(
 
 
 class LogObserver(Observer):
-    def __init__(self) -> None:
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
         self._log = structlog.get_logger("millstream")
 
     def connected(self, client_id: str, user: str, account: str, address: str, protocol: str) -> None:
@@ -35,6 +37,7 @@ class LogObserver(Observer):
         )
 
     def refused(self, client_id: str, user: str, address: str, reason: str, text: str) -> None:
+        self._counters.clients_refused += 1
         self._log.warning(
             "client_refused", client_id=client_id, user=user, address=address, reason=reason, text=text
         )
@@ -53,6 +56,7 @@ class LogObserver(Observer):
         )
 
     def limited(self, client_id: str, user: str, address: str, text: str) -> None:
+        self._counters.clients_limited += 1
         self._log.warning("client_limited", client_id=client_id, user=user, address=address, text=text)
 
     def busy(self, client_id: str, address: str, text: str) -> None:

@@ -53,7 +53,6 @@ class TransportLink(Link):
         self._is_lagging = False
         self._light_ns: i64 = 0  # while memory is short: since when what it brings is counted
         self._light_bytes: i64 = 0
-        self.spent_ns: i64 = 0  # on acting on what it sent
         self._due_ns: i64 = 0  # when the nearest entry in `deadlines` is due
         self._accepted_ns: i64 = 0
         self._place: HandshakePlace | None = None

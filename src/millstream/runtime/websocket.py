@@ -6,6 +6,7 @@ Invariants
   read away for a moment, so that the answer is not lost with a reset.
 - Nothing of the library outlives the connection: its parser and its exceptions are cycles, which would wait for the
   garbage collector.
+- Frames are parsed by turns, as what is in them is acted on: a large read of tiny frames does not keep the others waiting.
 - Compression stays off: it would let a few bytes from a stranger become megabytes.
 """
 
@@ -20,12 +21,14 @@ from mypy_extensions import i64
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 
+from millstream.protocols.endpoint import Endpoint
 from millstream.runtime.gate import Gate
 from millstream.runtime.http_head import HEAD_BYTES_MAX, HEAD_END, HeadFault
 from millstream.runtime.transport import TransportLink
 from millstream.runtime.websocket_upgrade import WebSocketOptions, answer_upgrade, encode_refusal
 
 FRAME_OVERHEAD: Final = 1024
+PIECE_FRAMES: Final = 2048  # bytes parsed before it is looked how long that takes; the smallest frame has six
 HTTP_START: Final = b"GET "
 DATA: Final = (Opcode.BINARY, Opcode.CONT)
 NORMAL_CLOSURE: Final = 1000
@@ -48,6 +51,7 @@ class WebSocketConnection(TransportLink):
         self._protocol: Protocol | None = None  # behind a granted upgrade
         self._is_ready = False
         self._discarded = 0
+        self._piece = PIECE_FRAMES
 
     def data_received(self, data: bytes) -> None:
         if self.transport is None:
@@ -58,15 +62,23 @@ class WebSocketConnection(TransportLink):
             protocol = self._protocol
             if protocol is None:
                 self._discard(len(data))
-            elif data:
-                self._read_frames(protocol, data)
+            elif data and self.endpoint is not None:
+                self.receive(self.endpoint, data, self.gate.clock.read_ns())
         except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
             self.on_fault(fault)
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
-        protocol, self._protocol = self._protocol, None
         self._head = None
+        if self.endpoint is None:  # else it ends behind what it had sent
+            self._forget_protocol()
+
+    def _end(self) -> None:
+        super()._end()
+        self._forget_protocol()
+
+    def _forget_protocol(self) -> None:
+        protocol, self._protocol = self._protocol, None
         if protocol is not None:
             protocol.parser.close()
             protocol.parser_exc = None
@@ -146,18 +158,23 @@ class WebSocketConnection(TransportLink):
 
     # ------------------------------------------------------------------- frames
 
-    def _read_frames(self, protocol: Protocol, data: bytes) -> None:
+    def _take(self, endpoint: Endpoint, data: bytes, now_ns: i64) -> None:
+        """A piece of what came, frames and parts of frames."""
+        protocol = self._protocol
+        if protocol is None:
+            return
         protocol.receive_data(data)
         for event in protocol.events_received():
             if isinstance(event, Frame):
-                self._on_frame(protocol, event)
+                self._on_frame(protocol, event, now_ns)
+        self.spent_ns += self.gate.clock.lap_ns()
         self._write(protocol)
 
-    def _on_frame(self, protocol: Protocol, frame: Frame) -> None:
+    def _on_frame(self, protocol: Protocol, frame: Frame, now_ns: i64) -> None:
         endpoint = self.endpoint
         if frame.opcode in DATA:
             if endpoint is not None and self._is_ready:
-                self.receive(endpoint, bytes(frame.data), self.gate.clock.read_ns())
+                super()._take(endpoint, bytes(frame.data), now_ns)
         elif frame.opcode is Opcode.TEXT:  # [MQTT-6.0.0-1]
             protocol.fail(UNSUPPORTED_DATA, "MQTT needs binary frames")
 

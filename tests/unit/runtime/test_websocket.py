@@ -60,7 +60,7 @@ class Browser:
         for data in self.protocol.data_to_send():
             if data:
                 self.link.data_received(data)
-        self.world.pool.flush()
+        self.world.settle_down()
         self.protocol.receive_data(self.transport.take())
         found = []
         for event in self.protocol.events_received():
@@ -223,7 +223,7 @@ class Stranger:
     def send(self, data: bytes, step: int = 0) -> bytes:
         for at in range(0, len(data), step or len(data)):
             self.link.data_received(data[at : at + (step or len(data))])
-        self.world.pool.flush()
+        self.world.settle_down()
         return self.transport.take()
 
     def has_failed(self) -> bool:
@@ -394,3 +394,27 @@ def test_a_connection_that_is_gone_is_freed_without_the_garbage_collector(data: 
 def test_a_foreign_name_is_refused_on_loopback(options: WebSocketOptions, host: bytes, status: int) -> None:
     answer = Stranger(GateWorld(), options).send(UPGRADE.replace(b"127.0.0.1:8083", host))
     assert answer.startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_a_large_read_of_tiny_frames_is_parsed_by_turns() -> None:
+    stranger = Stranger(GateWorld())
+    stranger.send(UPGRADE)
+    pings = masked(9, b"") * 20_000
+    stranger.link.data_received(pings)
+    assert stranger.world.gate.intake.unread > 0
+    assert not stranger.transport.is_reading_now
+    stranger.world.settle_down()
+    assert stranger.world.gate.intake.unread == 0
+    assert stranger.transport.is_reading_now
+
+
+def test_what_was_sent_before_the_end_is_acted_on_though_it_waited_for_its_turn() -> None:
+    world = GateWorld()
+    stranger = Stranger(world)
+    stranger.send(UPGRADE)
+    connect = encode_packet(Connect(4, "late", True, 0), 4)
+    stranger.link.data_received(masked(9, b"") * 20_000 + masked(2, connect))
+    assert world.gate.intake.unread > 0
+    stranger.link.connection_lost(None)
+    world.settle_down()
+    assert ("connected", "late") in [line[:2] for line in world.observer.lines]

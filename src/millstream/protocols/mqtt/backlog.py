@@ -19,6 +19,7 @@ from millstream.protocols.mqtt.machine.events import Event
 if TYPE_CHECKING:
     from millstream.protocols.mqtt.endpoint import MqttEndpoint
 
+STEP_NS: Final[i64] = 1000  # what a step stands for
 SLICES_TOLD: Final[i64] = 20  # that one read took; then the operator is told
 
 
@@ -115,6 +116,7 @@ class Backlog(Task):
         endpoint.end_slice()
         used = self._spent
         self._spent = 0
+        endpoint.link.spent_ns += used * STEP_NS
         if self.is_waiting():
             return used if used > steps else steps
         return used if used < steps else steps - 1
