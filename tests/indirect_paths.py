@@ -90,7 +90,7 @@ PATHS = (
     ),
     IndirectPath(
         "commit of a staged batch (Spark)",
-        "publish to each topic when its rows are staged, and to the queue of the batch when it is committed",
+        "publish to each topic, or to the queue of the batch, when its rows are staged and again when it is committed",
         "nothing: a batch that was decided is published to its end",
         is_in_matrix=False,
     ),

@@ -28,6 +28,7 @@ from millstream.app.stage_files import (
     find_stages,
     find_stale,
     find_superseded,
+    find_topics,
     remove_stages,
 )
 from millstream.broker.account import Account
@@ -57,6 +58,7 @@ STALE_S: Final = 86_400.0  # a stage nobody has committed for so long goes
 SWEEP_S: Final = 3600.0
 WAIT_S: Final = 5.0  # then whoever waits for a batch is told to ask again
 READ_BYTES: Final = 2 * 1024 * 1024
+TOPICS_SLICE: Final = 1000  # whose rights are asked in one turn of the loop
 WINDOW: Final = 16  # slices on their way to the disk
 PAUSE_S: Final = (0.05, 1.0)  # between two tries of a row that is refused: the first, the longest
 TELL_S: Final = 30.0  # between two lines in the log about the same wait
@@ -159,6 +161,8 @@ class StageCommits:
             if any(stage in self._removing for stage in stages):
                 raise CommitRefused(409, "a stage of the batch has been dropped")
             rows, largest = await asyncio.to_thread(check_stages, self._disk, wish)
+            if not wish.queue:
+                await self._check_topics(wish)
             self._desk.begin()
             if self._broker.store.refusal() is not Reason.SUCCESS:
                 raise CommitRefused(503, NO_STORAGE, retry_after_s=1)
@@ -175,6 +179,18 @@ class StageCommits:
         finally:
             for stage in stages:
                 self._checking.pop(stage, None)
+
+    async def _check_topics(self, wish: Commit) -> None:
+        """They were allowed when they were staged; rights may have changed since. Slice by slice: there may be very many."""
+        principal = Principal(wish.owner, wish.account, "user")
+        for stage in wish.stages:
+            topics = await asyncio.to_thread(find_topics, self._disk, stage)
+            for at, topic in enumerate(topics):
+                if not self._broker.authorizer.can_publish(principal, "", topic):
+                    shown = topic.decode(errors="replace")
+                    raise CommitRefused(403, f"{wish.owner!r} may not publish to {shown}")
+                if at % TOPICS_SLICE == TOPICS_SLICE - 1:
+                    await asyncio.sleep(0)
 
     def _check_target(self, wish: Commit, largest: int) -> None:
         """Refused now is better than waiting for ever afterwards."""

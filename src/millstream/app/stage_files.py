@@ -7,7 +7,14 @@ from pathlib import Path
 
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.stage_facts import StoredQuery
-from millstream.storage.stage_format import FOLDER, StageFault, StageHeader, find_stage_id, stage_name
+from millstream.storage.stage_format import (
+    FOLDER,
+    StageFault,
+    StageHeader,
+    decode_rows,
+    find_stage_id,
+    stage_name,
+)
 from millstream.storage.stage_reader import StageReader
 
 Key = tuple[str, str]  # account and name of a query
@@ -73,6 +80,23 @@ def check_stages(disk: Disk, wish: Commit) -> tuple[int, int]:
         except (StageFault, DiskFault) as fault:
             raise CommitRefused(409, f"the stage {stage} cannot be used: {fault}") from None
     return rows, largest
+
+
+def find_topics(disk: Disk, stage: str) -> list[bytes]:
+    """To which its rows are published, each once."""
+    topics: dict[bytes, None] = {}
+    try:
+        reader = StageReader(disk, stage)
+        try:
+            at = 0
+            while (block := reader.read(at)) is not None:
+                topics.update(dict.fromkeys(row.topic for row in decode_rows(block.rows, block.count)))
+                at = block.end()
+        finally:
+            reader.close()
+    except (StageFault, DiskFault) as fault:
+        raise CommitRefused(409, f"the stage {stage} cannot be used: {fault}") from None
+    return list(topics)
 
 
 def find_stages(disk: Disk, wish: Commit) -> list[str]:

@@ -15,6 +15,7 @@ from millstream.app.stage_files import Commit, CommitRefused
 from millstream.model.errors import Reason
 from millstream.runtime.control import ControlRefusal
 from millstream.runtime.failpoints import NoFailpoints
+from millstream.security.acl import parse_acl
 from millstream.storage import queue_facts, stage_facts
 from millstream.storage.stage_facts import StageFold, StoredQuery
 from millstream.storage.stage_format import FOLDER, StageHeader, StageWriter, stage_name
@@ -71,6 +72,23 @@ async def test_a_batch_without_rows_is_done_as_well(world: StageWorld) -> None:
     assert await world.commits.commit(wish(0, [world.stage(0, 0, 0)])) == (0, False)
     assert world.store.kinds == [BEGUN, ADVANCED]
     assert world.queries["default", "query"].last_done == 0
+
+
+async def test_a_commit_asks_again_for_every_topic_that_was_staged(world: StageWorld) -> None:
+    """Rights may have changed since the rows came."""
+    writer = StageWriter(StageHeader("default", "spark", "query", "", 0, 0, 0))
+    for topic in (b"office/a", b"plant/a", b"office/b"):
+        writer.add(topic, b"", b"x", 1, False, 0)
+    stage = f"{7:032x}"
+    (world.folder / stage_name(stage)).write_bytes(b"".join(writer.finish()))
+    to_topics = Commit("default", "spark", "query", 0, [stage], "", False)
+    world.broker.authorizer.replace(parse_acl({"rules": [{"allow": "publish", "topics": ["office/#"]}]}))
+    with pytest.raises(CommitRefused, match="may not publish to plant/a") as caught:
+        await world.commits.commit(to_topics)
+    assert caught.value.status == 403
+    assert world.store.kinds == []
+    world.broker.authorizer.replace(parse_acl({"rules": [{"allow": "publish", "topics": ["#"]}]}))
+    assert await world.commits.commit(to_topics) == (3, False)
 
 
 async def test_two_commits_of_one_batch_at_once_publish_it_once(world: StageWorld) -> None:
