@@ -150,6 +150,28 @@ class FakeConsumer(Consumer):
             pending.group.settle(pending, outcome, "")
 
 
+class AutoConsumer(FakeConsumer):
+    """Takes everything without an answer, as fast as its connection does: up to `room` more."""
+
+    def __init__(self, room: int = 0, owner: object = None) -> None:
+        super().__init__("auto", 0)
+        self.accepts_at_once = True
+        self.room = room
+        self.owner = owner
+
+    def has_credit(self) -> bool:
+        return self.room > 0
+
+    def could_take_more(self) -> bool:
+        return self.is_connected
+
+    def belongs_to(self, source: object) -> bool:
+        return source is self.owner
+
+    def deliver(self, pending: Pending) -> None:
+        self.room -= 1
+
+
 class FakeExchanges(ExchangePort):
     """Every exchange has one binding: what is posted to it goes to the queue of its name, or nowhere."""
 

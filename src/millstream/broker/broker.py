@@ -80,7 +80,7 @@ class Broker:
         self.health = health or Health(self.clock)
         self.pressure = Pressure(limits.slow_grace_ms)
         self.held = Held(store)
-        self.agenda = Agenda(store, source or NoSegments(), self.clock, wakeup)
+        self.agenda = Agenda(store, source or NoSegments(), self.clock, wakeup, self.pressure, limits)
         self.tasks = TaskQueue(wakeup)
         self.memory = memory or MemoryBudget(limits)
         self.publishing = Publishing(

@@ -91,7 +91,7 @@ class Pressure(Backpressure):
         return source is not None and holder.can_hold(source)
 
     def hold(self, holder: Holder) -> None:
-        if self.can_wait_for(holder):
+        if holder not in self._met and self.can_wait_for(holder):
             self._met[holder] = None
 
     def hold_everybody(self, holder: Holder) -> None:

@@ -57,6 +57,14 @@ class SessionConsumer(Consumer):
             return False
         return self._guarantee == 0 or self.session.has_room()
 
+    def could_take_more(self) -> bool:
+        if self.session.line is None or not self.is_allowed:
+            return False
+        return self._guarantee == 0 or self.has_credit()
+
+    def belongs_to(self, source: object) -> bool:
+        return self.session is source
+
     def is_present(self) -> bool:
         return self.session.line is not None and self.is_allowed
 

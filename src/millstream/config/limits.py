@@ -64,6 +64,8 @@ def to_limits(config: Config) -> Limits:
         sys_interval_s=broker.sys_interval,
         queue_auto_create=broker.queue_auto_create,
         revoked_bindings=config.auth.revoked_bindings,
+        queue_backlog_max=broker.queue_backlog_messages,
+        queue_backlog_bytes_max=broker.queue_backlog_bytes,
     )
     return _with_amqp(_with_rates(limits, config.ratelimit), config.amqp)
 

@@ -230,6 +230,20 @@ class Broker(Section):
         _DEFAULTS.queue_auto_create,
         "The kind of queue that the first publish or subscription to `$queue/<name>` makes; `off` for none.",
     )
+    queue_backlog_messages: Whole = setting(
+        _DEFAULTS.queue_backlog_max,
+        "Messages by which a queue may grow while its consumers are served; then those who publish into it are not read until "
+        "it has shrunk. A queue without a consumer, or whose consumers answer nothing, makes nobody wait. 0: no bound.",
+        minimum=0,
+        maximum=10**9,
+    )
+    queue_backlog_bytes: Size = setting(
+        _DEFAULTS.queue_backlog_bytes_max,
+        "The same in bytes.",
+        unit="bytes",
+        minimum=64 * KIB,
+        maximum=16 * GIB,
+    )
     async_fan_out: Switch = setting(
         _DEFAULTS.async_fan_out,
         "Answer a QoS 2 publisher before its message has been handed to all subscribers.",

@@ -71,6 +71,8 @@ class Limits:
 
     # --- queues
     revoked_bindings: str = "suspend"  # or remove: what becomes of those made under a right that is gone
+    queue_backlog_max: int = 5000  # messages a served queue may grow by; then publishers wait. 0: no bound
+    queue_backlog_bytes_max: int = 16 * 1024 * 1024
     queue_auto_create: str = "work"  # kind of a queue that the first use of its name makes; off: none is
 
     # --- AMQP 0.9.1

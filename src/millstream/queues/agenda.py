@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from millstream.model.clock import Clock
+from millstream.model.holder import Backpressure
+from millstream.model.limits import Limits
 from millstream.model.outbox import Wakeup
 from millstream.queues.tail import Garbage
 from millstream.storage.record_source import RecordSource, RecordWaiter
@@ -48,11 +50,25 @@ class NoSegments(RecordSource):
 
 @final
 class Agenda:
-    def __init__(self, store: Store, source: RecordSource, clock: Clock, wakeup: Wakeup | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        source: RecordSource,
+        clock: Clock,
+        wakeup: Wakeup | None,
+        pressure: Backpressure | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         self.store = store
         self.source = source
         self.clock = clock
         self._wakeup = wakeup
+        self.pressure = pressure
+        limits = limits or Limits()
+        self.backlog_max: i64 = (
+            limits.queue_backlog_max
+        )  # messages a queue may grow by while it is served; 0: no bound
+        self.backlog_bytes_max: i64 = limits.queue_backlog_bytes_max
         self._next_number: i64 = 1
         self.per_turn: i64 = PER_TURN
         self.left: i64 = PER_TURN  # deliveries that may still be made now

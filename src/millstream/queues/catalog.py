@@ -123,6 +123,7 @@ class Catalog:
         self.agenda.write_settled()
         self._bind(queue.definition.bindings, [], queue)
         queue.is_removed = True
+        queue.backlog.close()
         del self.queues[queue.name]
         queue.usage.add(QUEUES, -1)
         self._router.forget_all()

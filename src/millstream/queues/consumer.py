@@ -33,6 +33,14 @@ class Consumer(ABC):
     def is_present(self) -> bool:
         """Whether it can take deliveries at all, with or without credit now."""
 
+    def could_take_more(self) -> bool:
+        """Whether it would take more than it was given: nothing it has to answer keeps it from that."""
+        return self.has_credit()
+
+    def belongs_to(self, source: object) -> bool:
+        """Whether its answers come over the connection, or for the session, that publishes."""
+        return False
+
     @abstractmethod
     def deliver(self, pending: Pending) -> None: ...
 

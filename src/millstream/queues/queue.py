@@ -18,6 +18,7 @@ from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run, Target
 from millstream.model.queue_topic import queue_prefix, split_queue_topic
 from millstream.queues.agenda import Agenda
+from millstream.queues.backlog import Backlog
 from millstream.queues.consumer import AMQP_GROUP
 from millstream.queues.definition import EPHEMERAL, STREAM, Definition
 from millstream.queues.directions import Directions, read_directions
@@ -100,6 +101,7 @@ class Queue(Outlet):
         self._rounds = Rounds(self)
         self._prefix = queue_prefix(name) + b"/"
         self._nobody: Group | None = None
+        self.backlog = Backlog(self, agenda.pressure, agenda.backlog_max, agenda.backlog_bytes_max)
         self._apply(definition)
 
     def redefine(self, definition: Definition) -> None:
@@ -167,9 +169,10 @@ class Queue(Outlet):
                 self._direct(QueueRecord(offset, wall_ns, 0, 0, b"", 0), directions)
             self.tail.add_message(offset, message, wall_ns)
             self.footprint.add(message_size(message, self.tail.counts_payload))
-            self.next = offset + 1
-            self.visible = self.next
+            self.visible = self.next = offset + 1
             self.agenda.wake(self)
+            if self.next >= self.backlog.look_at or self.footprint.bytes >= self.backlog.look_bytes:
+                self.backlog.look()
             return offset
         record = QueueRecord(offset, wall_ns, 0, 0, b"", 0)
         if directions is not None:
@@ -188,10 +191,8 @@ class Queue(Outlet):
         self.counters.appended += burst.count
         expires_ns = self._expires_wall_ns(message)
         encoder = BurstEncoder(self.number, self.clock.wall_ns(), burst, expires_ns)
-        index: i64 = 0
-        while index < burst.count:
+        for index in range(burst.count):
             self._add(self.next, encoder.encode(index, self.next))
-            index += 1
         return True
 
     def _add(self, offset: i64, body: bytes) -> None:
@@ -203,10 +204,12 @@ class Queue(Outlet):
         if position <= durable:
             self.visible = self.next
             self.agenda.wake(self)
-            return
-        if self.transit.is_over(durable):
-            self.agenda.wait_durable(self)
-        self.transit.add(position, offset)
+        else:
+            if self.transit.is_over(durable):
+                self.agenda.wait_durable(self)
+            self.transit.add(position, offset)
+        if self.next >= self.backlog.look_at or self.footprint.bytes >= self.backlog.look_bytes:
+            self.backlog.look()
 
     def _expires_wall_ns(self, message: Message) -> i64:
         return message.expires_ns + self.clock.wall_offset_ns if message.expires_ns else 0
@@ -272,6 +275,7 @@ class Queue(Outlet):
         if not self._rounds.dispatch():
             return
         self.offered = self.visible
+        self.backlog.relax()
         if self.definition.message_ttl_ms < 0:
             expire_unwanted(self)
         if self.is_to_bound and not self.agenda.is_awake(self) and not is_awaited(self):
@@ -405,6 +409,7 @@ class Queue(Outlet):
         self.footprint.let_go(self.tail, low)
         if self.specials:
             forget_below(self.specials, low)
+        self.backlog.relax()
 
     def forget_folded(self, sequence: i64) -> None:
         if self.is_durable:

@@ -89,6 +89,17 @@ class AmqpConsumer(Consumer):
             return False
         return True
 
+    def could_take_more(self) -> bool:
+        if not self.is_here or (self.prefetch and self.open >= self.prefetch):
+            return False
+        channel = self.channel
+        return not channel.is_full() and (
+            self.no_ack or channel.endpoint.unsettled_bytes < UNSETTLED_BYTES_MAX
+        )
+
+    def belongs_to(self, source: object) -> bool:
+        return self.channel.endpoint is source
+
     def is_present(self) -> bool:
         return self.is_here
 
