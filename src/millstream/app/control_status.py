@@ -36,6 +36,7 @@ class StatusOperations:
             "sessions": int(broker.session_count),
             "queues": sum(len(account.queues.catalog.queues) for account in broker.accounts.values()),
             "memory": broker.memory.values(),
+            "loop": broker.turns.values(),
             "unconfirmed": int(store.position()) - int(store.durable()),
         }
 

@@ -118,7 +118,7 @@ class Millstream:
         )
         self._intake = Intake(self._memory.budget.limit)
         log = None if self._durable is None else self._durable.log
-        self._turn.start(self.broker, log, self._intake)
+        self._turn.start(self.broker, log, self._intake, self._wakeup.clock)
         self._storage_health: StorageHealth | None = None
         if self._durable is not None:
             self._storage_health = StorageHealth(

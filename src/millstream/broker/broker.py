@@ -33,6 +33,7 @@ from millstream.broker.session import Session
 from millstream.broker.session_end import SessionEnd
 from millstream.broker.subscription_set import to_stored
 from millstream.broker.tasks import TaskQueue
+from millstream.broker.turn_figures import TurnFigures
 from millstream.broker.will import Will
 from millstream.model.clock import Clock
 from millstream.model.errors import Reason, Refused
@@ -82,6 +83,7 @@ class Broker:
         self.held = Held(store)
         self.agenda = Agenda(store, source or NoSegments(), self.clock, wakeup, self.pressure, limits)
         self.tasks = TaskQueue(wakeup)
+        self.turns = TurnFigures(self.health)
         self.memory = memory or MemoryBudget(limits)
         self.publishing = Publishing(
             limits.async_fan_out, limits.fan_out_pending_max, self.memory, self.health
@@ -356,6 +358,7 @@ class Broker:
         self.pressure.source = None
         self.store.on_tick(now_ns)
         self.health.on_tick(now_ns)
+        self.turns.on_tick(now_ns)
         self._confirm_waiters.on_tick(now_ns)
         self.pressure.on_tick(now_ns)
         self._doubts.on_tick(now_ns)

@@ -185,6 +185,14 @@ CLIENT_BUSY: Final = Condition(
     "the cause names the client; limit it (ratelimit.enabled, ratelimit.message.rate, ratelimit.connection.rate) if it may not",
     "times named",
 )
+LOOP_SLOW: Final = Condition(
+    "loop_slow",
+    NOTICE,
+    "Turns of the event loop take long: clients wait that much longer for every answer. Either the broker does not get the processor, or "
+    "something it does takes longer than it should.",
+    "look for other processes on the machine; if it is idle otherwise, report the cause with what the clients did",
+    "long turns",
+)
 MEMORY_HIGH: Final = Condition(
     "memory_high",
     DEGRADED,
@@ -231,6 +239,7 @@ CONDITIONS: Final = (
     LIMIT_REACHED,
     LISTENER_FAILING,
     CLIENT_BUSY,
+    LOOP_SLOW,
     MEMORY_HIGH,
     MEMORY_CRITICAL,
     QUOTA_REACHED,

@@ -84,6 +84,8 @@ class SystemTopics:
                 values["quotas/refused/" + name[len("quota_") :]] = str(value)
         for name, text in broker.memory.values().items():
             values["memory/" + name] = text
+        for name, text in broker.turns.values().items():
+            values["loop/" + name] = text
         for name, count in broker.health.totals().items():
             values["refused/" + name] = str(count)
         for name in ERRORS:

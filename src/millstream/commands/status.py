@@ -58,6 +58,11 @@ def memory_line(memory: object) -> str:
     )
 
 
+def loop_line(loop: object) -> str:
+    assert isinstance(loop, dict)
+    return f"longest turn of the event loop lately: {loop['longest_turn_ms']} ms"
+
+
 def status_lines(found: dict[str, object]) -> list[str]:
     lines = [
         f"status: {found['status']}",
@@ -65,6 +70,7 @@ def status_lines(found: dict[str, object]) -> list[str]:
         f"{found['connections']} connections, {found['sessions']} sessions, {found['queues']} queues",
         f"{found['unconfirmed']} changes not yet on disk",
         memory_line(found["memory"]),
+        loop_line(found["loop"]),
     ]
     counted = found["counted"]
     assert isinstance(counted, dict)

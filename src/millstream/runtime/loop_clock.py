@@ -25,6 +25,10 @@ class LoopClock:
             self._wakeup.request()
         return self._now_ns
 
+    def began_ns(self) -> i64:
+        """When the time of this iteration was read; 0: nobody has."""
+        return self._now_ns
+
     def lap_ns(self) -> i64:
         """How long it is since the last lap of this iteration, or since its time was read: one look at the clock."""
         began_ns: i64 = self._lap_ns if self._lap_ns > self._now_ns else self._now_ns

@@ -121,9 +121,15 @@ class TransportLink(Link):
             self.gate.asker.forget(self)
         if self._unread is not None and self._waits == WAITS_FOR_SHARE:
             self._is_lost = True  # behind what it had sent
-        else:
-            self._forget_unread()
+            return
+        self._forget_unread()
+        intake = self.gate.intake
+        if intake.ends_at_once(self.gate.clock.read_ns()):
             self._end()
+        else:
+            self._is_lost = True
+            self._waits = 0
+            intake.wait(self, SMALL_BYTES + 1)
 
     def _end(self) -> None:
         endpoint = self.endpoint

@@ -9,7 +9,9 @@ from typing import final
 from mypy_extensions import i64
 
 from millstream.broker.broker import Broker
+from millstream.broker.turn_figures import QUEUES, READS, TASKS, WAITING_READS, WRITES
 from millstream.runtime.intake import Intake
+from millstream.runtime.loop_clock import LoopClock
 from millstream.storage.log import Log
 
 
@@ -19,12 +21,14 @@ class LoopTurn:
         self._broker: Broker | None = None
         self._log: Log | None = None
         self._intake: Intake | None = None
+        self._clock: LoopClock | None = None
         self._listeners: list[Callable[[], None]] = []
 
-    def start(self, broker: Broker, log: Log | None, intake: Intake) -> None:
+    def start(self, broker: Broker, log: Log | None, intake: Intake, clock: LoopClock | None = None) -> None:
         self._broker = broker
         self._log = log
         self._intake = intake
+        self._clock = clock
 
     def listen(self, on_durable: Callable[[], None]) -> None:
         """To be told of progress, after the broker."""
@@ -35,15 +39,39 @@ class LoopTurn:
         broker = self._broker
         intake = self._intake
         assert broker is not None and intake is not None
-        has_unread = intake.work_off()
         began_ns: i64 = time.monotonic_ns()
+        has_unread = intake.work_off()
+        served_ns: i64 = time.monotonic_ns()
         has_queues = broker.agenda.work_off()
-        broker.agenda.adapt(time.monotonic_ns() - began_ns)
+        handed_ns: i64 = time.monotonic_ns()
+        broker.agenda.adapt(handed_ns - served_ns)
         more = broker.work_off_tasks() or has_queues or has_unread
+        worked_ns: i64 = time.monotonic_ns()
         broker.write_settled()
         if self._log is not None:
             self._log.flush()
+        self._watch(began_ns, served_ns, handed_ns, worked_ns)
         return more
+
+    def _watch(self, began_ns: i64, served_ns: i64, handed_ns: i64, worked_ns: i64) -> None:
+        """Tell how long the turn took, if that is worth telling."""
+        broker = self._broker
+        clock = self._clock
+        assert broker is not None
+        now_ns: i64 = time.monotonic_ns()
+        turn_ns: i64 = 0 if clock is None else clock.began_ns()
+        if turn_ns == 0 or turn_ns > began_ns:
+            turn_ns = began_ns  # nothing was read in it
+        if not broker.turns.is_notable(now_ns - turn_ns):
+            return
+        parts: list[tuple[i64, str]] = [
+            (began_ns - turn_ns, READS),
+            (served_ns - began_ns, WAITING_READS),
+            (handed_ns - served_ns, QUEUES),
+            (worked_ns - handed_ns, TASKS),
+            (now_ns - worked_ns, WRITES),
+        ]
+        broker.turns.note(now_ns - turn_ns, max(parts)[1])
 
     def on_durable(self) -> None:
         broker = self._broker

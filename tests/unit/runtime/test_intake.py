@@ -24,8 +24,10 @@ class SlowEndpoint(Endpoint):
         self.byte_ns = 100
         self.got = b""
         self.pauses = False  # it stops reading after each piece
+        self.pauses_at = -1  # or when it has got so much
         self.fails = False
         self.is_lost = False
+        self.end_ns = 0
 
     def receive_data(self, data: bytes, now_ns: int) -> None:
         if self.fails:
@@ -33,7 +35,7 @@ class SlowEndpoint(Endpoint):
         self.world.time_ns += self.byte_ns * len(data)
         self.world.order.append((self, len(data)))
         self.got += data
-        if self.pauses:
+        if self.pauses or len(self.got) == self.pauses_at:
             self.link.pause_reading()
 
     def next_deadline(self) -> int:
@@ -49,6 +51,7 @@ class SlowEndpoint(Endpoint):
 
     def on_lost(self, now_ns: int) -> None:
         self.is_lost = True
+        self.world.time_ns += self.end_ns
 
     def unsent_bytes(self) -> int:
         return 0
@@ -216,6 +219,39 @@ def test_nothing_is_handed_on_while_the_endpoint_waits_for_something_else() -> N
         pass
     assert len(client.endpoint.got) == LARGE
     assert client.transport.is_reading_now
+
+
+def test_a_connection_that_has_to_wait_after_the_last_of_a_read_is_read_again() -> None:
+    world = IntakeWorld()
+    client = Client(world)
+    client.endpoint.pauses_at = LARGE
+    client.send(bytes(LARGE))
+    while world.end_turn():
+        pass
+    assert not client.transport.is_reading_now
+    client.endpoint.resume()
+    while world.end_turn():
+        pass
+    assert client.transport.is_reading_now
+
+
+def test_very_many_lost_connections_end_by_turns() -> None:
+    world = IntakeWorld()
+    clients = [Client(world) for _ in range(300)]
+    for client in clients:
+        client.endpoint.end_ns = 100_000
+    began_ns = world.time_ns
+    for client in clients:
+        client.link.connection_lost(None)
+    assert world.time_ns - began_ns < 10_000_000
+    lost = [client for client in clients if client.endpoint.is_lost]
+    assert 0 < len(lost) < 300
+    is_more = True
+    while is_more:
+        began_ns = world.time_ns
+        is_more = world.end_turn()
+        assert world.time_ns - began_ns < 10_000_000
+    assert all(client.endpoint.is_lost for client in clients)
 
 
 def test_what_comes_although_reading_is_paused_keeps_its_place() -> None:
