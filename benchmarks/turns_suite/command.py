@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.attack_suite.broker import AttackedBroker
+from benchmarks.attack_suite.broker import ConfinedBroker
 from benchmarks.attack_suite.confinement import Confinement
 from benchmarks.suite.brokers import PROJECT
 from benchmarks.suite.command import open_console
@@ -41,9 +41,9 @@ def measure(case: Case, scale: float) -> Found:
     found = Found(case.name)
     with (
         Confinement(MEMORY_BYTES) as confinement,
-        AttackedBroker(cores[0], confinement, ("broker.sys_interval=10", *case.settings), ()) as broker,
+        ConfinedBroker(cores[0], confinement, ("broker.sys_interval=10", *case.settings), ()) as broker,
     ):
-        assert isinstance(broker, AttackedBroker)
+        assert isinstance(broker, ConfinedBroker)
         world = World(broker.ports, broker.folder, scale)
         witness = subprocess.Popen(
             [
