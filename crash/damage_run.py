@@ -32,8 +32,10 @@ LATE: Final = 60  # records that only the log has
 
 
 class Campaign:
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, fills_log: bool = True) -> None:
+        """`fills_log`: leave several files that no checkpoint could fold, which takes a stop of ten seconds."""
         self._folder = folder
+        self._fills_log = fills_log
         self._seed = seed
         self._chance = random.Random(seed)
         self._settings = SETTINGS + (("storage.segment_compression=zstd",) if seed % 2 else ())
@@ -63,7 +65,7 @@ class Campaign:
             populate(broker, word, phase)
             with control_of(broker.data_dir) as control:
                 control.call("stream.seal", {"name": STREAM})
-            if phase == 1 and word == OWN:
+            if phase == 1 and word == OWN and self._fills_log:
                 self._fill_log(broker, word)
             else:
                 assert broker.stop() == 0

@@ -13,7 +13,13 @@ from typing import Final
 
 from millstream.app.data_folder import STATE, StorageFault, adopt_folder, recover_folder
 from millstream.app.storage_survey import Survey
-from millstream.app.table_repair import free_path, replace_table, set_strangers_aside, skip_numbers
+from millstream.app.table_repair import (
+    free_path,
+    keep_progress,
+    replace_table,
+    set_strangers_aside,
+    skip_numbers,
+)
 from millstream.runtime.checkpoint_run import run as run_checkpoint
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
@@ -55,6 +61,8 @@ def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
             set_strangers_aside(data_dir, done)
         elif survey.table.bad:
             _drop_entries(disk, data_dir, survey, done)
+            keep_progress(data_dir, survey)
+            set_strangers_aside(data_dir, done)  # an entry may have been that of a queue
         _set_segments_aside(disk, data_dir, survey, done)
         for checked in survey.segments:
             for missing in checked.lost:
@@ -70,7 +78,7 @@ def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
         if survey.bad_stages:
             _end_batches(disk, data_dir, survey, done)
         _note_gaps(disk, data_dir, done)
-        if has_lost_facts:
+        if has_lost_facts or survey.table.bad:
             skip_numbers(data_dir, survey)
         adopt_folder(disk, data_dir)
         done.append("manifest: written anew")

@@ -190,6 +190,8 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
                 return _without_table(survey, fault.what, fault.kind)
             if not survey.incomplete:
                 _blame(survey, fault, "", [])
+            if fault.kind == FOREIGN:
+                survey.manifest = None  # what it says is about another directory
         else:
             for notice in directory.notices:
                 survey.findings.append(Finding(notice.name, "", 0, notice.what, False, []))

@@ -73,6 +73,16 @@ def _find_entries(data_dir: Path, kind: str) -> dict[bytes, bytes]:
     return entries
 
 
+def keep_progress(data_dir: Path, survey: Survey) -> None:
+    """Also where the entry that said so was among the bad ones."""
+    table = LmdbTable(data_dir / STATE)
+    try:
+        _enter_progress(table, survey)
+        table.commit()
+    finally:
+        table.close()
+
+
 def _enter_progress(table: Table, survey: Survey) -> None:
     """What the manifest says was folded is not in the log any more, whether the table has it or not."""
     manifest = survey.manifest

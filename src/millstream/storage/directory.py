@@ -15,6 +15,7 @@ from millstream.storage import doubt_mark, stop_mark
 from millstream.storage.checkpoint import IDENTITY, load_queues, read_generation, read_meta
 from millstream.storage.disk import Disk
 from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
+from millstream.storage.log_inventory import has_own_log
 from millstream.storage.log_recovery import Damage, log_names
 from millstream.storage.manifest import (
     FOREIGN,
@@ -83,7 +84,7 @@ def open_directory(disk: Disk, table: Table, fresh_identity: str) -> Directory:
         manifest.doubted = NO_SESSION if last == EVERY_SESSION else last
         return Directory(ManifestKeeper(disk, manifest), is_adopted)
     directory = Directory(ManifestKeeper(disk, manifest), False)
-    _check_table(table, manifest, marked)
+    _check_table(disk, table, manifest, marked)
     if read_generation(table) > manifest.generation:
         raise Incomplete(MANIFEST_NAME, "is older than the table beside it", OLDER)
     _check_marks(disk, directory)
@@ -106,11 +107,13 @@ def read_manifest(disk: Disk) -> Manifest | None:
         raise Incomplete(MANIFEST_NAME, "cannot be read: it is damaged") from None
 
 
-def _check_table(table: Table, manifest: Manifest, marked: bytes | None) -> None:
+def _check_table(disk: Disk, table: Table, manifest: Manifest, marked: bytes | None) -> None:
     if marked is None:
         if manifest.is_table_marked:
             raise Incomplete(TABLE_FILE, f"{_ANOTHERS}, or is older than the manifest", FOREIGN)
     elif marked != manifest.identity.encode():
+        if log_names(disk) and not has_own_log(disk, manifest):
+            raise Incomplete(MANIFEST_NAME, f"{_ANOTHERS} than the table and the log do", FOREIGN)
         raise Incomplete(TABLE_FILE, f"{_ANOTHERS} than the manifest does", FOREIGN)
     sequence = read_meta(table)[0]
     if sequence < manifest.folded_sequence:
@@ -127,7 +130,7 @@ def _check_marks(disk: Disk, directory: Directory) -> None:
             text = "is missing, damaged or of another stop: what queues hold is delivered as redelivered"
             directory.notices.append(Incomplete(stop_mark.NAME, text))
     last = doubt_mark.find_last_doubted(disk)
-    if last == EVERY_SESSION or (manifest.doubted != NO_SESSION and last != manifest.doubted):
+    if doubt_mark.is_unclear(disk) or (manifest.doubted != NO_SESSION and last != manifest.doubted):
         text = (
             "is missing, damaged or of another time: every session counts as one whose client may know more"
         )

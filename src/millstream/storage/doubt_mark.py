@@ -54,6 +54,15 @@ def find_last_doubted(disk: Disk) -> int:
     return last_session
 
 
+def is_unclear(disk: Disk) -> bool:
+    """Whether there is one that cannot be read. One that doubts every session, as a repair leaves it, can."""
+    try:
+        body = FILE.find(disk)
+    except UnclearMark:
+        return True
+    return body is not None and len(body) != _BODY.size
+
+
 def remove_mark(disk: Disk) -> None:
     FILE.remove(disk)
 

@@ -66,6 +66,18 @@ def read_log(disk: Disk, folded: int, manifest: Manifest | None) -> LogContent:
     return content
 
 
+def has_own_log(disk: Disk, manifest: Manifest) -> bool:
+    """Whether a file of the log is one that the manifest names."""
+    for name in log_names(disk):
+        listed = manifest.logs.get(file_number(name))
+        if listed is None:
+            continue
+        found = read_file(disk, name, True)
+        if not found.header_fault and found.salt == listed.salt:
+            return True
+    return False
+
+
 def _compare(content: LogContent, found: RecoveredFile, listed: LoggedFile | None, is_last: bool) -> None:
     if listed is None:
         if found.records or found.damage:

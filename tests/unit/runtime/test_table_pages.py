@@ -1,0 +1,102 @@
+"""A table is looked at page by page before its library maps it: whatever was done to it, the process goes on."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.lmdb_table import FILE_NAME, LmdbTable, find_table_fault, open_entry
+from millstream.storage.disk import DiskFault
+from millstream.storage.table_pages import TablePages
+
+ENTRIES = 400
+PAGE = 4096
+READ_ALL = """
+import sys
+from pathlib import Path
+from millstream.runtime.lmdb_table import LmdbTable
+from millstream.storage.disk import DiskFault
+for name in sys.argv[1:]:
+    try:
+        table = LmdbTable(Path(name))
+        table.items(b"")
+        table.put(b"new", b"x" * 5000)
+        table.commit()
+        table.close()
+    except DiskFault:
+        pass
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Branches, leaves, large values, free pages."""
+    folder = tmp_path_factory.mktemp("table") / "state"
+    table = LmdbTable(folder)
+    for round_ in range(3):
+        for number in range(ENTRIES):
+            size = 9000 if number % 50 == 0 else 40 + number
+            table.put(b"k%05d" % number, bytes([round_]) * size)
+        table.commit()
+    for number in range(0, ENTRIES, 3):
+        table.delete(b"k%05d" % number)
+    table.commit()
+    table.close()
+    return (folder / FILE_NAME).read_bytes()
+
+
+def write(tmp_path: Path, name: str, data: bytes) -> Path:
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    (folder / FILE_NAME).write_bytes(data)
+    return folder
+
+
+def test_a_whole_table_has_no_fault_and_all_entries_are_found(whole: bytes, tmp_path: Path) -> None:
+    folder = write(tmp_path, "whole", whole)
+    assert find_table_fault(folder) == ""
+    file = RealDisk(folder).open(FILE_NAME)
+    found = TablePages(file, keeps_entries=True).entries
+    file.close()
+    kept = [key for key, stored in found.items() if key.startswith(b"k") and open_entry(key, stored)]
+    assert len(kept) == ENTRIES - len(range(0, ENTRIES, 3))
+
+
+@pytest.mark.parametrize("size", [0, 1, PAGE, 2 * PAGE, 3 * PAGE])
+def test_a_table_cut_short_has_a_fault(whole: bytes, tmp_path: Path, size: int) -> None:
+    assert find_table_fault(write(tmp_path, "cut", whole[:size]))
+
+
+def test_whatever_has_no_fault_can_be_read_and_written_without_a_signal(whole: bytes, tmp_path: Path) -> None:
+    chance = random.Random(1)
+    passed: list[str] = []
+    for number in range(150):
+        data = bytearray(whole)
+        page = chance.randrange(len(data) // PAGE)
+        harm = number % 4
+        if harm == 0:
+            data[page * PAGE : page * PAGE + PAGE] = bytes(PAGE)
+        elif harm == 1:
+            for _ in range(4):
+                data[page * PAGE + chance.randrange(64)] ^= 1 << chance.randrange(8)
+        elif harm == 2:
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        else:
+            del data[chance.randrange(len(data)) :]
+        folder = write(tmp_path, str(number), bytes(data))
+        if not find_table_fault(folder):
+            passed.append(str(folder))
+    assert passed
+    done = subprocess.run([sys.executable, "-c", READ_ALL, *passed], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-500:]
+
+
+def test_a_folder_without_a_table_is_a_fault_of_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    with pytest.raises(DiskFault):
+        find_table_fault(tmp_path / "state")
