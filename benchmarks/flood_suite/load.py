@@ -74,6 +74,11 @@ def encode_publish(job: Job, queue: bytes) -> bytes:
     return encode_method(CHANNEL, BASIC_PUBLISH, publish) + encode_frame(HEADER, CHANNEL, header) + body
 
 
+def publish_bytes(size: int) -> int:
+    """The length of one publish."""
+    return len(encode_publish(Job("publish", 0, 1, 1, size, False, False), queue_name(0)))
+
+
 def delivery_bytes(job: Job) -> int:
     """The length of one delivery."""
     method = 4 + 1 + len(CONSUMER) + 8 + 1 + 1 + 1 + len(queue_name(0))
