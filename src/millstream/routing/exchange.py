@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from millstream.model.owner import Owner
 from millstream.routing.binding import Binding
 from millstream.routing.header_match import HeaderPattern
@@ -97,6 +99,12 @@ class Exchange:
             del crowd[binding.identity]
             if not crowd:
                 del self._crowded[key]
+
+    def take_visited(self) -> i64:
+        """How many nodes of patterns were compared since this was asked last."""
+        visited = self._tree.visited
+        self._tree.visited = 0
+        return visited
 
     def match(self, key: bytes, headers: dict[bytes, object] | None, by_text: bool) -> list[Binding]:
         """The bindings a message goes by. `headers` matter to headers exchanges alone."""

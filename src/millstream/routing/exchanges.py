@@ -22,6 +22,9 @@ from millstream.routing.router import TopicBindings
 
 DEFAULT: Final = ""
 TOPIC_SPACE: Final = "amq.topic"
+CONDITIONS_PER_STEP: Final[i64] = 13
+NODES_PER_STEP: Final[i64] = 25
+BINDINGS_PER_STEP: Final[i64] = 20
 PREDECLARED: Final = (
     (DEFAULT, DIRECT),
     ("amq.direct", DIRECT),
@@ -48,6 +51,7 @@ class Exchanges(TopicBindings):
         self.by_name: dict[str, Exchange] = {}
         self.binding_count: i64 = 0
         self.costs = BindingCosts()
+        self.steps: i64 = 0  # what walks have cost so far, in about microseconds
         self._suspended: i64 = 0  # of the bindings
         self._by_queue: dict[Outlet, dict[Binding, None]] = {}
         for name, kind in PREDECLARED:
@@ -127,6 +131,8 @@ class Exchanges(TopicBindings):
         waiting = [start]
         while waiting:
             exchange = waiting.pop()
+            if exchange.kind == HEADERS:
+                self.steps += self.costs.conditions // CONDITIONS_PER_STEP
             if exchange is self.topics:
                 walk.reaches_topics = True
             elif not exchange.name:
@@ -137,6 +143,7 @@ class Exchanges(TopicBindings):
                     matched += exchange.match(other, headers, by_text)
             if self._suspended:
                 matched = [binding for binding in matched if not binding.is_suspended]
+            self.steps += len(matched) // BINDINGS_PER_STEP + exchange.take_visited() // NODES_PER_STEP
             for binding in matched:
                 following = binding.exchange
                 if following is None:

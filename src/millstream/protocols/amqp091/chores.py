@@ -89,6 +89,23 @@ class Chores(Task):
 
 
 @final
+class Pause(Chore):
+    """What the connection sent has cost a slice on the spot: what follows waits for the next turn."""
+
+    def __init__(self) -> None:
+        self._is_over = False
+
+    def run(self, steps: i64) -> i64:
+        if self._is_over:
+            return steps
+        self._is_over = True
+        return 0
+
+    def on_done(self) -> None:
+        pass
+
+
+@final
 class Settling(Chore):
     """Open deliveries that are answered at once. Their groups hand out again when all of them are."""
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from millstream.broker.tasks import STEPS_PER_SLICE
 from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
 from millstream.model.outlet import Target
 from millstream.model.reserved_words import may_hold_reserved
 from millstream.protocols.amqp091.canonical import DELIVERY_MODE, flags_of
+from millstream.protocols.amqp091.chores import Pause
 from millstream.protocols.amqp091.machine.events import PublishReceived
 from millstream.protocols.amqp091.mapping import (
     PropertyCache,
@@ -91,6 +93,7 @@ class Publisher:
         self._last: Place | None = None
         self._facts: Facts | None = None
         self._cache = PropertyCache(channel.account.queues.catalog, channel.endpoint.views)
+        self._spent: i64 = 0  # on routes, since others had their turn
         self.is_confirming = False
         self.tag: i64 = 0  # of the last publish since confirm.select
         self.last_taken: i64 = 0  # of the last one that was not refused
@@ -234,13 +237,22 @@ class Publisher:
     def _look_up(self, exchange: bytes, key: bytes, properties: bytes) -> Place:
         place = self._places.get((exchange, key))
         if place is None or place.route.generation != self._account.router.generation:
+            before: i64 = self._account.walks.steps
             place = self._make_place(exchange, key, properties)
+            self._pace(self._account.walks.steps - before)
             if place.route.is_by_headers or len(place.route.targets) > TARGETS_MAX:
                 return place
             if len(self._places) >= ROUTES_MAX:
                 self._places.clear()
             self._places[(exchange, key)] = place
         return place
+
+    def _pace(self, steps: i64) -> None:
+        """Routes that were made for its messages are costly: others have their turn between them."""
+        self._spent += steps
+        if self._spent >= STEPS_PER_SLICE and not self._endpoint.chores.is_busy():
+            self._spent = 0
+            self._endpoint.chores.start(Pause())
 
     def _make_place(self, exchange: bytes, key: bytes, properties: bytes) -> Place:
         endpoint = self._endpoint

@@ -7,6 +7,7 @@ from amqp091_world import AmqpPeer, AmqpWorld
 
 from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.protocols.amqp091.chores import STEPS_PER_REJECTED, STEPS_PER_RETURNED
+from millstream.protocols.amqp091.wire.field_table import FieldTable
 from millstream.protocols.amqp091.wire.methods import (
     BasicAck,
     BasicCancel,
@@ -21,8 +22,10 @@ from millstream.protocols.amqp091.wire.methods import (
     ChannelCloseOk,
     ConnectionClose,
     ConnectionCloseOk,
+    QueueBind,
     QueueDeclareOk,
 )
+from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.queues.group import Group
 
 MANY = 3000
@@ -173,3 +176,25 @@ def test_a_close_is_answered_when_the_queues_of_the_connection_are_gone() -> Non
     world.settle_down()
     assert world.account.queues.catalog.queues == {}
     assert [type(answer) for answer in peer.take()] == [ConnectionCloseOk]
+
+
+def test_publishes_that_are_costly_to_route_are_carried_out_over_several_turns() -> None:
+    world = AmqpWorld()
+    peer = client_with(world, queue())
+    for number in range(700):
+        arguments: FieldTable = {b"k%d" % at: number for at in range(20)}
+        say(peer, frames_of(QueueBind(b"q", b"amq.headers", b"", True, arguments)))
+    world.settle_down()
+    properties = BasicProperties(headers={b"k0": -1})
+    say(peer, publish(b"", exchange=b"amq.headers", properties=properties) * 10)
+    assert world.account.counters.messages_received == 1  # 14,700 comparisons, which is more than a slice
+    assert peer.link.waits_for_turn
+    turns = 0
+    while world.broker.tasks.count():
+        before = world.account.counters.messages_received
+        world.broker.tasks.work_off()
+        assert world.account.counters.messages_received - before <= 1 + STEPS_PER_TURN // STEPS_PER_SLICE
+        turns += 1
+    world.settle_down()
+    assert world.account.counters.messages_received == 10
+    assert not peer.link.waits_for_turn
