@@ -31,6 +31,7 @@ GIVE_BACK_NS: Final[i64] = 2 * NANOSECONDS
 SHED_NS: Final[i64] = 250_000_000  # what was shed needs so long to show
 DROPPED_MAX: Final[i64] = 20_000  # messages of one queue in one tick, one by one
 EVICTED_MAX: Final[i64] = 2_000  # deliveries of one session in one tick
+ALONE: Final = ("input", "queue_tails", "transient_queues", "retained")  # kinds that share nothing
 OFFENDERS_MAX: Final[i64] = 500  # in one tick
 READ_BYTES: Final[i64] = 512 * 1024  # what a publisher that goes on may bring with its first read
 
@@ -125,7 +126,8 @@ class MemoryRelief:
         self._surveyed_ns = now_ns
         self._outside = self._port.outside_bytes(memory.high_mark, memory.critical_mark)
         memory.by_kind = survey(self._broker, self._port.lines())
-        total: i64 = sum(memory.by_kind.values())
+        # what many share counts for each of them: together it is never more than there is
+        total: i64 = min(sum(memory.by_kind.values()), memory.resident)
         if not memory.is_high and memory.resident < memory.high_mark:
             self._peak = 0
             self._reusable = 0
@@ -136,7 +138,9 @@ class MemoryRelief:
         else:
             # what should have gone and has not is free memory between what is in use
             freed: i64 = (self._peak - total) * 4 // 5
-            self._reusable = max(0, freed - max(0, self._peak_resident - memory.resident))
+            freed -= max(0, self._peak_resident - memory.resident)
+            alone: i64 = sum([memory.by_kind[name] for name in ALONE])  # that is in use, whatever else is
+            self._reusable = max(0, min(freed, memory.resident - alone))
 
     # ----------------------------------------------------------------- relief
 
@@ -164,6 +168,8 @@ class MemoryRelief:
         if (memory.is_critical or is_stalled) and now_ns - self._shed_ns >= SHED_NS:
             self._shed_ns = now_ns
             wanted: i64 = used - (memory.high_mark - memory.limit // 12)
+            if memory.is_critical:
+                wanted = max(wanted, memory.resident - memory.critical_mark + memory.limit // 20)
             freed: i64 = self._shed(wanted, now_ns)
             self._least = used
             if (

@@ -277,7 +277,7 @@ class TransportLink(Link):
             self._light_ns = now_ns
             self._light_bytes = 0
         self._light_bytes += grown
-        if held <= HELD_BYTES and self._light_bytes <= LIGHT_BYTES and not self.gate.memory.is_critical:
+        if held <= HELD_BYTES and self._light_bytes <= LIGHT_BYTES:
             return
         self.gate.memory_waiters[self] = None
         self._wait(WAITS_FOR_MEMORY)

@@ -220,6 +220,25 @@ def test_what_was_let_go_and_is_still_resident_counts_as_free() -> None:
     assert world.broker.memory.used() < MEMORY_LIMIT // 2
 
 
+def test_what_many_shared_and_let_go_does_not_count_as_more_free_memory_than_there_is() -> None:
+    world = ReliefWorld()
+    sessions = [world.connect(f"s{number}")[0] for number in range(40)]
+    for session in sessions:
+        world.subscribe(session, b"t", 1)
+        world.drop(session)
+    for _ in range(50):
+        world.publish(b"t", bytes(1 << 20), 1)
+    world.tick(75, 1.0)  # 2 GiB by the survey, in a process of 0.75 GiB
+    for session in sessions:
+        world.broker.end_session(session)
+    world.fill_transient("q", 3000, 100_000)
+    world.tick(91, 1.1)
+    assert int(world.broker.memory.used()) >= 300_000_000
+    before = world.depth("q")
+    world.tick(91, 0.3)
+    assert world.depth("q") < before
+
+
 def test_a_full_control_group_slows_publishers_too() -> None:
     world = ReliefWorld()
     world.port.outside = int(MEMORY_LIMIT * 0.75)
