@@ -11,21 +11,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 from conftest import StartBroker
 
 TIMEOUT_S = 60
 PROJECT = Path(__file__).resolve().parents[2]
-PATHS = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+PATHS = [str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 PORT_HINTS = ("mqtt.port=0", "websocket.port=0", "amqp.port=0")
 
 
 def serve(
-    folder: Path, text: str, *, settings: tuple[str, ...] = (), module: str = "millstream"
+    folder: Path,
+    text: str,
+    *,
+    settings: tuple[str, ...] = (),
+    module: str = "millstream",
+    before: tuple[str, ...] = (),
 ) -> tuple[int, str]:
     """Exit code and standard error of a broker that must not start."""
     config = folder / "plant.yaml"
     config.write_text("mqtt:\n  port: 0\nwebsocket:\n  enabled: false\namqp:\n  enabled: false\n" + text)
-    command = [sys.executable, "-m", module, "serve", "--config", str(config)]
+    command = [*before, sys.executable, "-m", module, "serve", "--config", str(config)]
     for setting in settings:
         command += ["--set", setting]
     done = subprocess.run(
@@ -154,13 +160,80 @@ def test_a_privileged_port(tmp_path: Path) -> None:
     assert "CAP_NET_BIND_SERVICE" in said
 
 
-def test_a_certificate_that_is_none(tmp_path: Path) -> None:
-    for name in ("cert.pem", "key.pem"):
-        (tmp_path / name).write_text("nothing\n")
-        (tmp_path / name).chmod(0o600)
+def make_certificate(folder: Path, name: str) -> None:
+    """`NAME.pem` and `NAME.key`, which belong together."""
+    made = trustme.CA().issue_cert("localhost")
+    made.private_key_pem.write_to_path(folder / f"{name}.key")
+    made.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
+    (folder / f"{name}.key").chmod(0o600)
+
+
+@pytest.mark.parametrize(
+    ("section", "cert", "key", "named", "words"),
+    [
+        ("amqp", "good.pem", "other.key", "cert_file", "(key values mismatch)"),
+        ("mqtt", "absent.pem", "good.key", "cert_file", "names a file that does not exist"),
+        ("mqtt", "good.pem", "absent.key", "key_file", "names a file that does not exist"),
+        ("amqp", "nothing.pem", "good.key", "cert_file", "are not a certificate and its key"),
+        ("mqtt", ".", "good.key", "cert_file", "must name a file"),
+    ],
+)
+def test_certificates_that_cannot_be_used(
+    tmp_path: Path, section: str, cert: str, key: str, named: str, words: str
+) -> None:
+    make_certificate(tmp_path, "good")
+    make_certificate(tmp_path, "other")
+    (tmp_path / "nothing.pem").write_text("nothing\n")
     text = f"data_dir: {tmp_path / 'data'}\n"
-    tls = ("mqtt.tls.cert_file=cert.pem", "mqtt.tls.key_file=key.pem", "mqtt.tls.enabled=true")
-    code, said = serve(tmp_path, text, settings=tls)
-    assert code == 2
-    assert "mqtt.tls" in said
+    tls = (f"{section}.tls.cert_file={cert}", f"{section}.tls.key_file={key}", f"{section}.enabled=true")
+    code, said = serve(tmp_path, text, settings=(*tls, f"{section}.tls.port=0"))
+    assert code == 2, said
+    assert f"{section}.tls.{named}" in said
+    assert words in said
+    assert "next: " in said
     assert not (tmp_path / "data").exists(), "nothing is opened or changed"
+
+
+@pytest.mark.parametrize(("folder", "name"), [("log", "syslog"), ("state", "last.db")])
+def test_a_directory_of_somebody_else(tmp_path: Path, folder: str, name: str) -> None:
+    """As /var would be: its log/ belongs to the system."""
+    (tmp_path / "var" / folder).mkdir(parents=True)
+    (tmp_path / "var" / folder / name).write_text("mine")
+    assert_data_dir_refused(tmp_path, tmp_path / "var", f"it holds {folder}/{name}", "OTHER_DIR")
+    assert not (tmp_path / "var" / "lock").exists()
+
+
+def test_a_limit_of_descriptors_that_is_too_low(tmp_path: Path) -> None:
+    limited = ("sh", "-c", 'ulimit -n 40; exec "$@"', "sh")
+    code, said = serve(tmp_path, f"data_dir: {tmp_path / 'data'}\n", before=limited)
+    assert code == 2
+    assert "the limit of 40 file descriptors is too low" in said
+    assert "next: ulimit -n" in said
+
+
+def test_a_queue_that_is_of_another_kind(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker(f"data_dir={tmp_path / 'data'}", "queues.a.kind=stream")
+    assert broker.stop() == 0
+    code, said = serve(tmp_path, f"data_dir: {tmp_path / 'data'}\nqueues:\n  a:\n    kind: work\n")
+    assert code == 2
+    assert "plant.yaml:10: queues.a: " in said
+    assert "next: millstream queue show a" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nonsense: 1\n", "plant.yaml:7: nonsense is not a known key"),
+        ("auth:\n  acl_file: absent.yaml\n", "plant.yaml:8: auth.acl_file names a file that does not exist"),
+        ("auth:\n  acl_file: plant.yaml\n", "plant.yaml:8: auth.acl_file cannot be used"),
+        (
+            "auth:\n  password_file: absent\n",
+            "plant.yaml:8: auth.password_file names a file that does not exist",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_used(tmp_path: Path, text: str, words: str) -> None:
+    code, said = serve(tmp_path, text)
+    assert code == 2
+    assert words in said
+    assert "next: " in said

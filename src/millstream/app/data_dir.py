@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import re
 import shlex
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,8 @@ from millstream.runtime.start_fault import StartFault
 KEY: Final = "data_dir"
 OTHER: Final = "millstream serve --set data_dir=OTHER_DIR"
 FOLDERS: Final = ("log", "state", "queues", "quarantine")
+OWN_NAMES: Final = {"log": re.compile(r"\d{12}\.log|next\.part"), "state": re.compile(r"(data|lock)\.mdb")}
+SHOWN_MAX: Final = 100  # characters of a file's name in a sentence
 FILES: Final = ("lock", "state/data.mdb", "state/lock.mdb")
 
 
@@ -25,10 +28,27 @@ def prepare_data_dir(data_dir: Path) -> None:
         raise StartFault(f"{data_dir} is not a directory", OTHER, KEY, is_setting=True) from None
     except OSError as error:
         raise describe(data_dir, error, "cannot be made") from None
+    _check_own(data_dir)
     for name in ("", *FOLDERS):
         _check_writable(data_dir / name, os.W_OK | os.X_OK)
     for name in FILES:
         _check_writable(data_dir / name, os.R_OK | os.W_OK)
+
+
+def _check_own(data_dir: Path) -> None:
+    """Where no broker has been, folders of these names belong to somebody else: nothing is written into them. Whoever has
+    begun to work in a directory has locked it before."""
+    if (data_dir / "lock").exists():
+        return
+    for folder, pattern in OWN_NAMES.items():
+        try:
+            names = sorted(os.listdir(data_dir / folder))
+        except OSError:
+            continue  # there is none, or it cannot be looked at: the next check says so
+        for name in names:
+            if pattern.fullmatch(name) is None:
+                text = f"{data_dir} is not a data directory of a broker: it holds {folder}/{name[:SHOWN_MAX]}"
+                raise StartFault(text, OTHER, KEY, is_setting=True)
 
 
 def _check_writable(path: Path, mode: int) -> None:

@@ -279,7 +279,7 @@ class Millstream:
                 catalog.declare(name, make_definition(fields))
             except Refused as refused:
                 raise StorageFault(
-                    f"queues.{name}: {refused.text}", f"millstream queue show {name}"
+                    refused.text, f"millstream queue show {name}", f"queues.{name}", is_setting=True
                 ) from None
 
     def _on_folded(self, sequence: int) -> None:

@@ -113,11 +113,19 @@ def serve(
 
 def explain(fault: StartFault, loaded: Loaded) -> CommandFailed:
     """With the setting it is about and where that was written."""
-    origin = loaded.origins.get(tuple(fault.key.split("."))) if fault.key else None
-    place = "" if origin is None else f"{origin.text}: "
+    place = find_place(fault.key, loaded)
     key = f"{fault.key}: " if fault.key else ""
     code = ExitCode.USAGE if fault.is_setting else ExitCode.FAILED
     return CommandFailed(code, f"The broker cannot start: {place}{key}{fault}.", fault.hint)
+
+
+def find_place(key: str, loaded: Loaded) -> str:
+    """Where a key was written, or the first of the keys below it."""
+    path = tuple(key.split(".")) if key else ()
+    for each, origin in loaded.origins.items():
+        if path and each[: len(path)] == path:
+            return f"{origin.text}: "
+    return ""
 
 
 def explain_error(error: Exception, *, is_started: bool) -> CommandFailed:

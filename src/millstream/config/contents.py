@@ -88,7 +88,8 @@ def find_content_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
         text = _find_certificate_fault(files.cert_file, files.key_file)
         if text is not None:
             yield ("reader", "tls", "cert_file"), text
-    for section, tls in (("mqtt", config.mqtt.tls), ("websocket", config.websocket.tls)):
+    sections = (("mqtt", config.mqtt.tls), ("websocket", config.websocket.tls), ("amqp", config.amqp.tls))
+    for section, tls in sections:
         if tls.cert_file is not None and tls.key_file is not None:
             text = _find_certificate_fault(tls.cert_file, tls.key_file)
             if text is not None:

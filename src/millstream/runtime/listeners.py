@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -79,9 +80,11 @@ async def listen(
 
 def listen_fault(host: str, port: int, error: OSError, section: str, port_key: str) -> ListenFault:
     """Named by the setting that is in the way: another port helps against one in use, not against a foreign address."""
-    reason = error.strerror or str(error)
+    # asyncio puts a sentence of its own into `strerror`
+    is_gai = isinstance(error, socket.gaierror)
+    reason = os.strerror(error.errno) if error.errno and not is_gai else error.strerror or str(error)
     text = f"{host} port {port} cannot be listened on: {reason}"
-    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+    if is_gai or error.errno == errno.EADDRNOTAVAIL:
         hint = f"millstream serve --set {section}.host=127.0.0.1"
         return ListenFault(text, hint, f"{section}.host", is_setting=True)
     if error.errno in (errno.EACCES, errno.EPERM):
