@@ -21,6 +21,7 @@ from millstream.protocols.mqtt.wire.packets import Unsubscribe
 
 UNSUBACK: Final = 0xB0
 DISCONNECT: Final = bytes([0xE0, 0])
+TOPICS: Final = 5000  # so many and no more: bounded caches of topics and levels are full within the warm-up
 SESSION_S: Final = 5  # of sessions that outlive their connection
 
 
@@ -75,6 +76,7 @@ class MqttChurn(Churn):
         client_id = "soak-churn-same" if number % 4 == 0 else f"soak-churn-{number}"
         client = self._connect(number)
         client.open(client_id, expiry_s=SESSION_S if number % 3 == 0 else 0)
+        number %= TOPICS
         topic = b"soak-churn/%d" % number
         client.subscribe(topic, topic + b"/+/x", b"soak-churn/+/%d/#" % number, qos=1)
         client.expect(SUBACK)
