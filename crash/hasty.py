@@ -23,10 +23,16 @@ HELD_S: Final = 0.2
 
 class HastyLogThread(LogThread):
     def __init__(
-        self, files: LogFiles, on_progress: Callable[[], None], kernel: KernelSync | None = None
+        self,
+        files: LogFiles,
+        on_progress: Callable[[], None],
+        kernel: KernelSync | None = None,
+        find_loss: Callable[[], str] | None = None,
     ) -> None:
         self._due_s: deque[float] = deque()
-        super().__init__(files, on_progress)  # without the kernel: every batch goes through the thread
+        super().__init__(
+            files, on_progress, find_loss=find_loss
+        )  # without the kernel: every batch goes through the thread
 
     def submit(self, batch: Batch, log: Log) -> None:
         self._due_s.append(time.monotonic() + HELD_S)

@@ -88,24 +88,24 @@ def test_bad_rows_of_a_stream_go_to_the_dead_letter_queue_once_with_the_reason(
         assert query is not None
         query.awaitTermination()
     kept = load(spark, {"uri": streams.uri, "queues": letters, "includeHeaders": "true"}).collect()
-    assert {int(row.headers["_dlq_original_offset"]): bytes(row.payload).decode() for row in kept} == BAD
+    assert {int(row.headers["_decode_offset"]): bytes(row.payload).decode() for row in kept} == BAD
     assert len(kept) == len(BAD)
-    one = next(row for row in kept if row.headers["_dlq_original_offset"] == "100")
-    assert one.headers["_dlq_reason"] == "n: 1.5 is no bigint"
-    assert one.headers["_dlq_original_queue"] == mixed
-    assert one.headers["_dlq_original_id"] == f"{mixed}:100"
+    one = next(row for row in kept if row.headers["_decode_offset"] == "100")
+    assert one.headers["_decode_error"] == "n: 1.5 is no bigint"
+    assert one.headers["_decode_queue"] == mixed
+    assert one.headers["_decode_id"] == f"{mixed}:100"
 
 
 def test_bad_rows_of_a_batch_keep_the_headers_they_came_with(
     spark: SparkSession, streams: StreamBroker
 ) -> None:
     name, letters = streams.create_stream(unique("headed")), streams.create_stream(unique("letters"))
-    streams.publish(name, ["x", '{"n": 1}'], properties=[("site", "north"), ("_dlq_reason", "older")])
+    streams.publish(name, ["x", '{"n": 1}'], properties=[("site", "north"), ("_decode_error", "older")])
     options = options_for(streams, name, deadLetterQueue=letters, includeHeaders="true")
     assert write_dead_letters(load(spark, options), options) is None
     kept = load(spark, {"uri": streams.uri, "queues": letters, "includeHeaders": "true"}).collect()
     assert [row.headers["site"] for row in kept] == ["north"]
-    assert kept[0].headers["_dlq_reason"].startswith("not JSON")
+    assert kept[0].headers["_decode_error"].startswith("not JSON")
 
 
 def test_bad_rows_have_the_schema_of_the_sink(spark: SparkSession, streams: StreamBroker, mixed: str) -> None:

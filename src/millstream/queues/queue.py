@@ -255,9 +255,7 @@ class Queue(Outlet):
         return len(self.specials) != 0 and int(offset) in self.specials
 
     def priority_of(self, offset: i64) -> i64:
-        if not self.specials:
-            return 0
-        special = self.specials.get(int(offset))
+        special = self.specials.get(int(offset)) if self.specials else None
         return 0 if special is None else special[0]
 
     def fill_specials(self, group: Group) -> None:
@@ -272,13 +270,14 @@ class Queue(Outlet):
         return not self.transit.is_over(durable)
 
     def dispatch(self) -> None:
-        if not self._rounds.dispatch():
-            return
-        self.offered = self.visible
+        is_round_over = self._rounds.dispatch()
         self.backlog.relax()
+        if not is_round_over or self.agenda.is_awake(self):
+            return  # not all of it was offered yet
+        self.offered = self.visible
         if self.definition.message_ttl_ms < 0:
             expire_unwanted(self)
-        if self.is_to_bound and not self.agenda.is_awake(self) and not is_awaited(self):
+        if self.is_to_bound and not is_awaited(self):
             self.is_to_bound = False
             bound_now(self)
 

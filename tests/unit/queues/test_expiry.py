@@ -133,6 +133,20 @@ def test_a_message_that_gives_itself_no_time_is_treated_the_same(world: QueueWor
     assert (consumer.payloads(), queue.counters.expired) == ([b"0"], 1)
 
 
+def test_messages_without_any_time_are_offered_however_many_come_at_once(
+    world: QueueWorld, kind: str
+) -> None:
+    queue = world.declare(kind=kind, auto_delete=False)
+    consumer = world.join(queue, credit=1000)
+    for number in range(600):  # more than a queue hands out before others have their turn
+        message = world.message(queue, str(number).encode())
+        message.expires_ns = world.clock.now_ns
+        queue.append(message)
+    for _ in range(5):
+        world.loop()
+    assert (len(consumer.payloads()), queue.counters.expired) == (600, 0)
+
+
 def retry(world: QueueWorld, kind: str) -> tuple[Queue, Queue]:
     """The pattern: wait here without consumers, then go back to work."""
     work = world.declare("work", kind=kind, auto_delete=False, dead_letter_exchange="wait")

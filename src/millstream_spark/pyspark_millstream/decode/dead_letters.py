@@ -1,7 +1,7 @@
 """Rows that could not be decoded: apart from the others, and on their way to a dead-letter queue.
 
 They go through the sink in a query of their own, with its own checkpoint: exactly once, like all the sink writes, and
-without holding up the query that reads the good rows. Their headers have the names the broker gives its own dead letters.
+without holding up the query that reads the good rows. Their headers begin with `_decode_`: only the broker writes `_dlq_`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-REASON: Final = "_dlq_reason"
-QUEUE: Final = "_dlq_original_queue"
-OFFSET: Final = "_dlq_original_offset"
-ID: Final = "_dlq_original_id"
-TOPIC: Final = "_dlq_original_topic"
-TIME: Final = "_dlq_original_time"
-MARK: Final = "_dlq_"
+REASON: Final = "_decode_error"
+QUEUE: Final = "_decode_queue"
+OFFSET: Final = "_decode_offset"
+ID: Final = "_decode_id"
+TOPIC: Final = "_decode_topic"
+TIME: Final = "_decode_time"
+MARK: Final = "_decode_"
 CONNECTION_OPTIONS: Final = ("uri", "user", "password", "token", "caFile", "retrySeconds")
 
 
