@@ -35,6 +35,8 @@ SPELLINGS = (
     "$queue/$dlq/secret",
     "$queue/%24dlq/secret",
     "$queue/$dlq/secre%74",
+    "$queue/$dlq%2Fsecret",
+    "$queue/%24dlq%2fsecret",
     "$dlq/secre%74",
 )
 

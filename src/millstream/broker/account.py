@@ -30,6 +30,7 @@ from millstream.routing.retained import Retained
 from millstream.routing.router import Route, Router
 from millstream.security.acl import Authorizer
 from millstream.security.authentication import Authenticator
+from millstream.security.principal import Principal
 from millstream.security.quotas import Quotas
 from millstream.storage.store import Store
 
@@ -121,10 +122,7 @@ class Account:
     def on_rights_changed(self) -> None:
         """Routes hold verdicts: none of them may outlive the rules they came from."""
         self.router.forget_all()
-        for session in self.sessions.values():
-            if session.consumers is not None:
-                for consumer in list(session.consumers.by_name.values()):
-                    consumer.on_rights_changed()
+        self._review_consumers()
         if self._review is not None:
             self.tasks.drop(self._review)
         self._review = self._make_review()
@@ -132,7 +130,19 @@ class Account:
 
     def review_rights(self) -> None:
         """Of what the store kept, at start: the rules may be others than before."""
+        self._review_consumers()
         self._make_review().run_whole()
+
+    def resume(self, session: Session, principal: Principal) -> None:
+        """It goes on by the rights of who came back to it."""
+        session.principal = principal
+        if session.consumers is not None:
+            session.consumers.on_rights_changed()
+
+    def _review_consumers(self) -> None:
+        for session in self.sessions.values():
+            if session.consumers is not None:
+                session.consumers.on_rights_changed()
 
     def _make_review(self) -> RightsReview:
         return RightsReview(self, self.limits.revoked_bindings == REMOVE, self._revoked)

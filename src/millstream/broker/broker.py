@@ -163,7 +163,7 @@ class Broker:
             self.session_count += 1
             self._count_connection(account, usage)
             return session, False
-        session.principal = principal
+        account.resume(session, principal)
         session.expires_ns = 0
         self._cancel_will(session)
         self._count_connection(account, usage)

@@ -33,3 +33,7 @@ class Consumers:
                 window.remove(delivery)
         for consumer in list(self.by_name.values()):
             consumer.group.take_back(consumer)
+
+    def on_rights_changed(self) -> None:
+        for consumer in list(self.by_name.values()):
+            consumer.on_rights_changed()

@@ -341,8 +341,7 @@ class ExchangeAccess:
     def find_route(
         self, exchange: str, key: bytes, topic: bytes, headers: dict[bytes, object] | None, user: str
     ) -> Route:
-        """Where a message goes that is published to an exchange; `topic` is what it is called in the topic space. A queue that
-        is made by it is that user's."""
+        """Where a message goes; `topic` is what it is called in the topic space. A queue that is made by it is that user's."""
         known = self._routes.get(exchange)
         if known is not None:
             route = known.get(key)
@@ -361,7 +360,8 @@ class ExchangeAccess:
             route = self._find_topics(found, key, topic)
         else:
             route = self._walk(found, key, topic, None, False, True)
-        self._remember(exchange, key, route)
+        if route.refusal is Reason.SUCCESS:  # else it may be refused for one user only, or for now
+            self._remember(exchange, key, route)
         return route
 
     def find_common_route(

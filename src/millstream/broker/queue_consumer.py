@@ -125,6 +125,8 @@ class SessionConsumer(Consumer):
         return self._cleared
 
     def on_rights_changed(self) -> None:
+        if self.group.queue.is_removed:
+            return
         session = self.session
         authorizer = session.account.authorizer
         self.is_allowed = authorizer.can_subscribe(session.principal, session.key.client_id, self.filter)

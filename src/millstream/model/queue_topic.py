@@ -64,7 +64,10 @@ def find_spelling_fault(topic: bytes) -> str | None:
         return _write(DEAD_LETTER_TOPICS + rest)
     if b"%" not in level:
         return None
-    canonical = quote_name(unquote_name(level))
+    name = unquote_name(level)
+    if prefix is QUEUE_PREFIX and name.startswith(DEAD_LETTER_PREFIX):
+        return _write(queue_prefix(name) + slash + rest)
+    canonical = quote_name(name)
     return None if canonical == level else _write(prefix + canonical + slash + rest)
 
 

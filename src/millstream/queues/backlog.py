@@ -189,8 +189,8 @@ class Backlog(Holder):
         """It stands still, or its consumers take their time: it may grow further, by a part when they do answer."""
         self._measure()
         if self._has_moved():
-            self._floor = self._waiting - self._count_max + max(1, self._count_max // PARTS)
-            self._floor_bytes = self._waiting_bytes - self._bytes_max + self._bytes_max // PARTS
+            self._floor = max(0, self._waiting - self._count_max + max(1, self._count_max // PARTS))
+            self._floor_bytes = max(0, self._waiting_bytes - self._bytes_max + self._bytes_max // PARTS)
         else:
             self._floor = self._waiting
             self._floor_bytes = self._waiting_bytes

@@ -96,10 +96,13 @@ class Intake:
         else:
             self._large[link] = None
 
+    def is_waited_for(self) -> bool:
+        return len(self._small) > 0 or len(self._large) > 0
+
     def rest(self, link: TransportLink) -> bool:
         """It has been served. True: it is not to be read until it is told."""
-        if self.unread < UNREAD_LOW:
-            return False
+        if self.unread < UNREAD_LOW or not self.is_waited_for():
+            return False  # what others have sent waits for something else than turns
         self._resting[link] = None
         return True
 
@@ -118,11 +121,11 @@ class Intake:
             began_ns: i64 = self._read_ns()
             self._serve(self._small, began_ns, SMALL_READS_NS)
             self._serve(self._large, self._read_ns(), WAITING_NS)
-        while self._resting and self.unread < UNREAD_LOW:
+        while self._resting and (self.unread < UNREAD_LOW or not self.is_waited_for()):
             link = next(iter(self._resting))
             del self._resting[link]
             link.read_on()
-        return len(self._small) > 0 or len(self._large) > 0
+        return self.is_waited_for()
 
     def _serve(self, links: dict[TransportLink, None], began_ns: i64, time_ns: i64) -> None:
         while links:

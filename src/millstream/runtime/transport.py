@@ -128,7 +128,7 @@ class TransportLink(Link):
             self._end()
         else:
             self._is_lost = True
-            self._waits = 0
+            self._waits = WAITS_FOR_SHARE
             intake.wait(self, SMALL_BYTES + 1)
 
     def _end(self) -> None:
@@ -392,7 +392,12 @@ class TransportLink(Link):
 
     def close(self) -> None:
         transport = self.transport
-        if transport is not None and self._abort_ns == 0:
+        if transport is None and self._is_lost:  # nobody wants what it had sent any more
+            self._forget_unread()
+            self._waits = WAITS_FOR_SHARE
+            self.gate.intake.wait(self, SMALL_BYTES + 1)
+            self.gate.clock.read_ns()
+        elif transport is not None and self._abort_ns == 0:
             self.abort_at(time.monotonic_ns() + LINGER_NS)
             transport.close()
 

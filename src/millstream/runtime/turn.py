@@ -51,7 +51,7 @@ class LoopTurn:
         if self._log is not None:
             self._log.flush()
         self._watch(began_ns, served_ns, handed_ns, worked_ns)
-        return more
+        return more or intake.is_waited_for()  # queues and tasks let connections go on
 
     def _watch(self, began_ns: i64, served_ns: i64, handed_ns: i64, worked_ns: i64) -> None:
         """Tell how long the turn took, if that is worth telling."""

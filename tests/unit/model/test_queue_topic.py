@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from queue_world import QueueBroker, QueueWorld
 
@@ -103,6 +103,8 @@ def test_a_topic_made_of_a_name_is_the_one_spelling(name: str, is_dead_letter: b
         (b"$queue/$dlq/x/$ack", b"$dlq/x/$ack"),
         (b"$dlq/%78", b"$dlq/x"),
         (b"$queue/%24dlq/x", b"$queue/$dlq/x"),
+        (b"$queue/$dlq%2Fx", b"$dlq/x"),
+        (b"$queue/%24dlq%2fx/$ack", b"$dlq/x/$ack"),
     ],
 )
 def test_any_other_spelling_is_a_fault_that_names_the_right_one(topic: bytes, canonical: bytes) -> None:
@@ -119,6 +121,7 @@ def test_only_topics_of_queues_are_spelled(topic: bytes) -> None:
     assert make_canonical(topic) == topic
 
 
+@example("$dlq%2Fx", "$queue/")
 @given(st.text(st.sampled_from("a%4162fF$é"), min_size=1, max_size=9), st.sampled_from(["$queue/", "$dlq/"]))
 def test_two_topics_without_a_fault_never_name_one_queue(level: str, prefix: str) -> None:
     topic = (prefix + level).encode()

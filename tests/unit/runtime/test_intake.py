@@ -254,6 +254,50 @@ def test_very_many_lost_connections_end_by_turns() -> None:
     assert all(client.endpoint.is_lost for client in clients)
 
 
+def test_a_lost_connection_that_is_told_to_wait_before_its_turn_to_end_is_ended() -> None:
+    world = IntakeWorld()
+    clients = [Client(world) for _ in range(300)]
+    for client in clients:
+        client.endpoint.end_ns = 100_000
+    for client in clients:
+        client.link.connection_lost(None)
+    waiting = [client for client in clients if not client.endpoint.is_lost]
+    for client in waiting:
+        client.link.pause_reading()
+    while world.end_turn():
+        pass
+    for client in waiting:
+        client.link.resume_reading()
+    while world.end_turn():
+        pass
+    assert all(client.endpoint.is_lost for client in clients)
+
+
+def test_a_lost_connection_that_is_closed_while_it_waits_leaves_nothing_behind() -> None:
+    world = IntakeWorld()
+    client = Client(world)
+    client.send(bytes(LARGE))
+    client.link.connection_lost(None)
+    client.endpoint.pauses = True  # what it had sent is not taken to its end
+    while world.end_turn():
+        pass
+    client.link.close()
+    while world.end_turn():
+        pass
+    assert client.endpoint.is_lost
+    assert world.intake.unread == 0
+
+
+def test_who_was_served_is_read_while_what_others_sent_waits_for_something_else() -> None:
+    world = IntakeWorld()
+    client = Client(world)
+    client.send(bytes(LARGE))
+    world.intake.unread += UNREAD_LOW  # of connections that wait for memory
+    while world.end_turn():
+        pass
+    assert client.transport.is_reading_now
+
+
 def test_what_comes_although_reading_is_paused_keeps_its_place() -> None:
     world = IntakeWorld()
     client = Client(world)
