@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import BrokerProcess, StartBroker
+from raw_amqp_channel import wait_until
 from raw_client import RawClient
 from test_storage_repair import payloads, repair, storage
 
@@ -30,6 +31,10 @@ def populate(home: Path, word: bytes = b"") -> Path:
         client.connect("writer")
         for number in range(COUNT):
             client.publish(b"$queue/history/a", b"%s%d %s" % (word, number, PADDING), 1)
+    wait_until(
+        lambda: len(list((home / "data").glob("queues/*/*.segment"))) > 1,
+        "the log was not folded into two segments",
+    )
     assert broker.stop() == 0
     return home / "data"
 
