@@ -25,6 +25,7 @@ from millstream.model.carried import (
 from millstream.model.errors import Reason
 from millstream.model.message import Message
 from millstream.model.queue_topic import queue_prefix, split_queue_topic
+from millstream.model.reserved_words import DEAD_LETTER_WORDS
 from millstream.protocols.amqp091.plain import plain_properties
 from millstream.protocols.mqtt.mapping import encode_block
 from millstream.protocols.mqtt.wire.kinds import PUBLISH
@@ -42,7 +43,6 @@ PEEK_MAX: Final = 1000
 PEEK_BYTES: Final = 8 * 1024 * 1024
 COUNT_MAX: Final = 1 << 53
 BLOCK_PROPERTIES_MAX: Final = 1 << 20  # what is stored was bounded when it came in
-DEAD_LETTER_WORDS: Final = b"_dlq_"
 
 
 class RecordWalk:
