@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the project, so that `benchmarks` is a package
 
-from benchmarks.flood_suite.runner import main  # noqa: E402
+from benchmarks.flood_suite.command import main  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,6 +6,7 @@ What must hold, whatever was done to whichever file:
 - the two find damage in the same cases;
 - a start that is refused says which command is next, and changes nothing;
 - after a repair the broker starts, `verify` finds nothing, and no number of a queue is given again;
+- what the harmed files do not hold is there, before a repair and after it (crash/damage_oracle.py);
 - no process ends by a signal or with a traceback.
 """
 
@@ -21,7 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from crash.damage_harm import Case, Worlds, do_harm
-from crash.damage_world import SETTINGS, Content, make_payload, read_back
+from crash.damage_oracle import GROUP, Holdings
+from crash.damage_world import SETTINGS, Content, Key, make_payload, read_back
 from crash.forked import ForkedBroker, ForkedProcess, run_child
 from millstream.app.data_folder import read_state
 from millstream.runtime.disk_files import RealDisk
@@ -53,6 +55,8 @@ class DamagedFolder:
     def __init__(self, worlds: Worlds, baseline: Content, last_queue: int, folder: Path) -> None:
         self._worlds = worlds
         self._baseline = baseline
+        self._holdings = Holdings(worlds.now, baseline)
+        self._spared: list[Key] = []
         self._last_queue = last_queue
         self._folder = folder
         self._broker = ForkedBroker(folder, SETTINGS)
@@ -65,12 +69,17 @@ class DamagedFolder:
         self._broker = ForkedBroker(self._folder, SETTINGS)
         shutil.copytree(self._worlds.now, data)
         verdict.is_changed = do_harm(self._worlds, data, case, chance)
+        harmed = find_changed(self._worlds.now, data)
+        self._spared = self._holdings.find_spared(harmed)
         try:
             rows = self._verify(verdict)
             found, text = self._start(verdict)
             self._compare(verdict, rows, found, text)
             if any(row["is_damaged"] for row in rows):
                 self._repair(verdict, rows)
+                destroyed = self._holdings.find_destroyed(harmed, data)
+                if destroyed:
+                    verdict.broken.append(f"neither there nor in quarantine: {destroyed}")
         except AssertionError as error:
             verdict.broken.append(f"the harness got no answer: {error}")
         finally:
@@ -157,6 +166,7 @@ class DamagedFolder:
             )
         if found is not None:
             self._find_wrong(verdict, found, "")
+            self._find_taken(verdict, found, "")
             different = self._count_different(found)
             verdict.missed = different
             if different and not (is_named and (named or notices)):
@@ -180,6 +190,7 @@ class DamagedFolder:
             verdict.broken.append(f"no start after a repair: {text.strip()[-300:]}")
             return
         self._find_wrong(verdict, found, "after a repair ")
+        self._find_taken(verdict, found, "after a repair ")
         verdict.lost = self._count_different(found)
         verdict.kept = sum(key in found for key in self._baseline)
         if verdict.lost and not lost:
@@ -203,6 +214,17 @@ class DamagedFolder:
             if not is_own(payload) or (known is not None and not is_stale):
                 verdict.broken.append(f"{when}a wrong payload at {key}: {payload[:60]!r}")
                 return
+
+    def _find_taken(self, verdict: Verdict, found: Content, when: str) -> None:
+        taken = [
+            key
+            for key in self._spared
+            if key not in found or (key[0] != GROUP and found[key] != self._baseline[key])
+        ]
+        if taken:
+            verdict.broken.append(
+                f"{when}{len(taken)} items are gone or changed that the harmed file does not hold: {taken[:3]}"
+            )
 
     def _count_different(self, found: Content) -> int:
         missing = sum(found.get(key) != value for key, value in self._baseline.items())
@@ -228,6 +250,12 @@ def is_own(payload: bytes) -> bool:
 def is_told(row: dict[str, object], text: str) -> bool:
     """Whether the start speaks of the file, or of one in the folder, that `verify` names."""
     return str(row["file"]) in text or str(row["file"]).rpartition(".")[0] + "." in text
+
+
+def find_changed(whole: Path, harmed: Path) -> list[str]:
+    """Names of the files that are not what they were."""
+    before, after = digest(whole), digest(harmed)
+    return [name for name, content in before.items() if after.get(name) != content]
 
 
 def digest(folder: Path) -> dict[str, str]:

@@ -24,7 +24,7 @@ from typing import Final
 import millstream
 from crash.broker import Broker, BrokerFault
 from crash.campaign import STALL_S, Campaign, Result
-from crash.harm import spoil_log, tear_last_batch
+from crash.harm import name_unfinished, spoil_log, tear_last_batch
 from crash.journal import PATHS
 from millstream.build_kind import build_name
 from millstream.runtime.failpoints import VARIABLE
@@ -82,7 +82,7 @@ def leave_alone(data_dir: Path, chance: random.Random) -> bool:
 # where a place can be reached from: a death before it, and what is done to the files then
 WAYS: Final[dict[str, tuple[str, Harm]]] = {
     "recover.after_remove_folded": ("checkpoint.after_commit", leave_alone),
-    "recover.after_remove_unused": ("log.after_create", leave_alone),
+    "recover.after_remove_unused": ("log.after_create", name_unfinished),
     "recover.before_cut": ("log.after_write", tear_last_batch),
     "recover.after_cut": ("log.after_write", tear_last_batch),
     "quarantine.before_rename": ("segment.before_sync", spoil_log),

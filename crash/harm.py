@@ -12,9 +12,10 @@ from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.storage.checkpoint import read_meta
 from millstream.storage.disk import Disk
-from millstream.storage.log_files import file_number
+from millstream.storage.log_files import FOLDER, PREPARED, file_name, file_number
 from millstream.storage.log_format import BATCH_HEAD_SIZE, FILE_HEADER_SIZE, decode_batch_head
 from millstream.storage.log_recovery import log_names, read_file
+from millstream.storage.manifest import find_manifest
 
 GARBAGE: Final = 64
 
@@ -39,6 +40,16 @@ def tear_last_batch(data_dir: Path, chance: random.Random) -> bool:
         file.sync()
     finally:
         file.close()
+    return True
+
+
+def name_unfinished(data_dir: Path, chance: random.Random) -> bool:
+    """A file of the log that was being made has its name, as in releases that made it in its place. False: there is none."""
+    disk = RealDisk(data_dir)
+    manifest = find_manifest(disk)
+    if manifest is None or PREPARED not in disk.names(FOLDER):
+        return False
+    disk.rename(PREPARED, file_name(manifest.last_log + 1))
     return True
 
 

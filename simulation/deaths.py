@@ -10,8 +10,9 @@ import random
 from collections.abc import Sequence
 
 from millstream.storage.disk import Disk
-from millstream.storage.log_files import FOLDER, file_number
+from millstream.storage.log_files import FOLDER, PREPARED, file_name, file_number
 from millstream.storage.log_recovery import log_names, read_file
+from millstream.storage.manifest import find_manifest
 from millstream.storage.segment_writer import FAILPOINTS as SEGMENT_FAILPOINTS
 from simulation.disk import Mood, SimulatedDisk
 from simulation.failpoints import DeadlyFailpoints
@@ -34,9 +35,10 @@ CHECKPOINT_FAILPOINTS = (
     "checkpoint.after_remove",
     "checkpoint.after_folder_sync",
 )
+REMOVE_UNUSED = "recover.after_remove_unused"
 RECOVERY_FAILPOINTS = (
     "recover.after_remove_folded",
-    "recover.after_remove_unused",
+    REMOVE_UNUSED,
     "recover.before_cut",
     "recover.after_cut",
     "recover.after_rewrite",
@@ -95,7 +97,8 @@ WAYS: dict[str, tuple[Death, ...]] = {
         Death("checkpoint.after_drop", counts=(1, 2)),
         Death("checkpoint.after_remove", (Mood.NOTHING, Mood.SOME), counts=(1, 2)),
     ),
-    "recover.after_remove_unused": (
+    # and where a file was being made, it is given its name when the power is back
+    REMOVE_UNUSED: (
         Death("log.after_create", (Mood.EVERYTHING,), counts=(1, 2, 4)),
         Death("log.after_create", NOT_NOTHING, is_torn=True, counts=(1, 2, 4)),
         Death("log.after_header", (Mood.SOME,), counts=(1, 2, 4)),
@@ -136,6 +139,18 @@ def spoil(disk: SimulatedDisk, name: str, chance: random.Random) -> bytes:
     file.sync()
     file.close()
     return disk.content(name)
+
+
+def name_unfinished(disk: Disk) -> str:
+    """Give the next file its name although it was not made to its end, as releases did that made it in its place. Only where
+    the one before it has ended. Its name, empty: there is none."""
+    manifest = find_manifest(disk)
+    if manifest is None or PREPARED not in disk.names(FOLDER):
+        return ""
+    name = file_name(manifest.last_log + 1)
+    disk.rename(PREPARED, name)
+    disk.sync_folder(FOLDER)
+    return name
 
 
 def quarantine_name(name: str) -> str:

@@ -309,7 +309,7 @@ class SimulatedDisk(Disk):
     def _find(self, name: str) -> _Content:
         content = self._names.get(name)
         if content is None:
-            raise DiskFault(f"{name}: No such file or directory")
+            raise DiskFault(f"{name}: No such file or directory", is_missing=True)
         return content
 
     def _check_folder(self, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millstream.model.outbox import Wakeup
 from millstream.runtime.checkpoint_run import run as run_checkpoint
+from millstream.storage.checkpoint import read_meta
 from millstream.storage.directory import check_queues, open_directory
 from millstream.storage.disk import DiskFault, Failpoints
 from millstream.storage.log import Batch, BatchWriter, Log
@@ -116,7 +117,7 @@ class Node:
         try:
             self.files.close()
             write_mark(self.disk, StopMark(int(self.log.position), self.unsure))
-            self._keeper.stop(int(self.log.position))
+            self._keeper.stop(int(self.log.position), self.files.last_in_file())
         except DiskFault:
             return False
         return True
@@ -126,7 +127,6 @@ class Node:
         last = self.files.sealed[-1][0] if self.files.sealed else self._old_file
         if not last:
             return
-        last_sequence = self.files.sealed[-1][1] if self.files.sealed else self.recovered.fold.last_sequence
         self.files.sealed.clear()
         self._old_file = 0
         try:
@@ -138,6 +138,7 @@ class Node:
                 self._segment_size,
                 is_packed=self._is_packed,
             )
-            self._keeper.note_folded(last, last_sequence)
+            sequence, file = read_meta(self.table)
+            self._keeper.note_folded(file, sequence)
         except DiskFault:
             self.table = self.table.crash()  # that process ended; the next one does it all again

@@ -20,10 +20,12 @@ from simulation.deaths import (
     ANY_MOOD,
     FAILPOINTS,
     QUARANTINE_FAILPOINTS,
+    REMOVE_UNUSED,
     WAYS,
     Death,
     choose_death,
     find_spoilable,
+    name_unfinished,
     quarantine_name,
     spoil,
 )
@@ -94,6 +96,8 @@ class PowerCutRun:
                 self._live()
                 if self._failpoint in QUARANTINE_FAILPOINTS:
                     self._spoil()
+                if self._failpoint == REMOVE_UNUSED:
+                    self._name_unfinished()
             self._deliveries.on_start()
             self._recover_and_check(Node(self._disk, self._table, DeadlyFailpoints(), self._file_size))
         except Broken as broken:
@@ -158,6 +162,11 @@ class PowerCutRun:
         if name and name not in self._spoiled:
             self._spoiled[name] = spoil(self._disk, name, self._chance)
             self._note(f"spoiled: {name}")
+
+    def _name_unfinished(self) -> None:
+        ending = self.outcome.endings[-1]
+        if "log.after_create" in ending or "log.after_header" in ending:
+            self._note(f"unfinished: {name_unfinished(self._disk)}")
 
     def _work(self, node: Node, ending: str) -> None:
         chance = self._chance

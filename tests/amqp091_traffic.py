@@ -46,9 +46,10 @@ def publish(
     exchange: bytes = b"",
     properties: BasicProperties | None = None,
     channel: int = 1,
+    mandatory: bool = False,
 ) -> bytes:
     writer = BytesWriter()
-    write_method(writer, channel, BasicPublish(exchange, key, False, False))
+    write_method(writer, channel, BasicPublish(exchange, key, mandatory, False))
     raw = encode_properties(properties or BasicProperties())
     head = BASIC.to_bytes(2, "big") + b"\x00\x00" + len(body).to_bytes(8, "big")
     write_frame(writer, HEADER, channel, head + raw)

@@ -298,6 +298,8 @@ class FakeLink(Link):
         self.is_authenticated = False
         self.waits_for_store = False
         self.waits_for_turn = False
+        self.expects_faults = False
+        self.faults: list[Exception] = []
 
     def send(self, data: bytes | memoryview) -> None:
         self.writes += 1
@@ -329,7 +331,9 @@ class FakeLink(Link):
         self.asked.append(credentials)
 
     def on_fault(self, fault: Exception) -> None:
-        raise fault
+        if not self.expects_faults:
+            raise fault
+        self.faults.append(fault)
 
     def on_authenticated(self) -> None:
         self.is_authenticated = True

@@ -46,7 +46,8 @@ PATHS = (
     IndirectPath(
         "binding of an exchange to an exchange",
         "subscribe to `<target>/#` and to all that the binding can bring; publish to all that goes to the target; no part denied",
-        "all three at every change of rights, for who made it",
+        "all three at every change of rights, for who made it; further keys (CC, BCC) go by it only if that one may publish all to "
+        "the target, else each key goes where it would go alone",
     ),
     IndirectPath(
         "alternate exchange",
@@ -55,7 +56,8 @@ PATHS = (
     ),
     IndirectPath(
         "dead letters with a key",
-        "publish to what a publish with that exchange and key would reach now: a queue, or else a topic",
+        "publish to what a publish with that exchange and key would reach now: a queue, or else a topic; behind the default exchange "
+        "the right to `$queue/<key>` is enough, so that the queue may be made later",
         "publish to what it reaches then, for every letter, for who declared the queue",
     ),
     IndirectPath(
@@ -87,6 +89,11 @@ PATHS = (
         "direct reply-to",
         "nothing: the address cannot be guessed, and was given to who was asked",
         "nothing",
+    ),
+    IndirectPath(
+        "return of a mandatory message",
+        "publish to its topic",
+        "nothing: it goes back to who published it, when no binding that stands by a right leads anywhere",
     ),
     IndirectPath(
         "commit of a staged batch (Spark)",

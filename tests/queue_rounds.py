@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from queue_world import MILLISECONDS, FactStore, FakeConsumer, QueueWorld
+from queue_world import MILLISECONDS, FactStore, FakeConsumer, QueueWorld, purge
 
 from millstream.model.outcome import Outcome
 from millstream.queues.group import Group
@@ -340,7 +340,7 @@ class Rounds(RuleBasedStateMachine):
         before: dict[str, set[int]] = {}
         for title, share in self.shares.items():
             before[title] = {offset for offset, held in share.held.items() if held[1] > self.now()}
-        self.queue.purge()
+        purge(self.queue)
         self.world.agenda.write_settled()
         self.note_first()
         if self.kind == "work":

@@ -24,6 +24,7 @@ from millstream.queues.directions import encode_user_property, read_user_propert
 from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
+from millstream.queues.purging import Purge
 from millstream.queues.queue import Queue
 from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
@@ -38,6 +39,14 @@ from millstream.storage.stored_queue import QueueFold, decode_state, encode_stat
 START_NS = 1_000 * NANOSECONDS
 WALL_OFFSET_NS = 1_700_000_000 * NANOSECONDS
 MILLISECONDS = 1_000_000
+
+
+def purge(queue: Queue) -> int:
+    """All of it; how many went."""
+    purge = Purge(queue)
+    while purge.run(1000) <= 0:
+        pass
+    return int(purge.count)
 
 
 class FactStore(HeldStore):
@@ -190,6 +199,12 @@ class FakeExchanges(ExchangePort):
         queue.append(letter)
         return True
 
+    def is_leaving(self, name: str) -> bool:
+        return False
+
+    def finish_leaving(self, name: str) -> None:
+        raise AssertionError("no queue leaves anything")
+
     def on_queue_removed(self, queue: Queue) -> None:
         self.removed.append(queue.name)
 
@@ -200,6 +215,7 @@ class QueueWorld:
     def __init__(self, store: Store | None = None) -> None:
         self.store: Store = FactStore() if store is None else store
         self.segments = FakeSegments()
+        self.gaps: list[tuple[int, int, int]] = []  # (queue, first, last), as the table notes them
         self.clock = Clock()
         self.clock.now_ns = START_NS
         self.clock.wall_offset_ns = WALL_OFFSET_NS
@@ -288,8 +304,9 @@ class QueueWorld:
 
     # ---------------------------------------------------------------- restart
 
-    def restart(self, folded: float = 0.0, down_ms: int = 0) -> None:
-        """Die and come back from what was safe; the share `folded` of it went through a checkpoint."""
+    def restart(self, folded: float = 0.0, down_ms: int = 0, skip: int = 0) -> None:
+        """Die and come back from what was safe; the share `folded` of it went through a checkpoint. With `skip` a repair has let
+        every queue go on so many offsets later."""
         facts = self.facts
         facts.forget_unsafe()
         facts.release()
@@ -305,11 +322,18 @@ class QueueWorld:
         fold.queues.last_number = state.last_number
         for position, kind, body in facts.log[boundary:]:
             fold.apply(Record(position, kind, body))
+        for number, first, last in self.gaps:
+            fold.queues.queues[number].gaps.add(first, last)
+        fold.queues.pass_gaps()
+        if skip:
+            for number, queue in fold.queues.queues.items():
+                self.gaps.append((number, queue.next, queue.next + skip - 1))
+                queue.skip_to(queue.next + skip)
         assert fold.orphans == 0
         assert fold.queues.orphans == 0
         self._start()
         self.agenda.note_number(fold.state().last_queue)
-        for queue in fold.state().queues:
+        for queue in fold.queues.queues.values():
             self.catalog.restore(queue)
         self.loop()
 

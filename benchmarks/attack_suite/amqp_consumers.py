@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import struct
 
-from benchmarks.attack_suite.amqp import encode_publishes, open_channel
-from benchmarks.attack_suite.amqp_queues import QUEUE, delete_queue, flood, open_publishers
+from benchmarks.attack_suite.amqp import AmqpChannel, encode_publishes, open_channel
+from benchmarks.attack_suite.amqp_queues import (
+    PUBLISHERS,
+    QUEUE,
+    delete_queue,
+    flood,
+    open_publishers,
+    open_queue,
+)
 from benchmarks.attack_suite.attack import Facts, attack
+from benchmarks.attack_suite.preparation import fill
 from benchmarks.attack_suite.pump import pump
 from benchmarks.attack_suite.target import Target
 from benchmarks.load.queue_amqp import CHANNEL, encode_method, encode_table, short_string
@@ -19,17 +27,17 @@ BASIC_CANCEL = 0x003C001E
 QUEUE_PURGE = 0x0032001E
 
 
-def fill_queue(target: Target, is_durable: bool = False, count: int = MESSAGES) -> None:
-    channel = open_channel(target)
-    channel.declare(QUEUE, durable=is_durable)
-    publishes = encode_publishes([QUEUE], 20, is_durable=is_durable, bytes_wanted=1)
-    wanted = int(count * target.scale)
-    channel.confirm_select()
-    for start in range(0, wanted, 1000):
-        channel.client.socket.sendall(publishes * 1000)
-        answered = 0
-        while answered < start + 1000:
-            answered = max(answered, channel.confirm().delivery_tag)
+def fill_queue(target: Target) -> None:
+    channel = open_queue(target, 1)[0]
+    fill(channel, QUEUE, int(MESSAGES * target.scale), 20)
+
+
+def open_consumers(target: Target, count: int, prefetch: int) -> list[AmqpChannel]:
+    channels = open_publishers(target, count)
+    for channel in channels:
+        channel.qos(prefetch)
+        channel.consume(QUEUE)
+    return channels
 
 
 @attack(
@@ -39,10 +47,7 @@ def fill_queue(target: Target, is_durable: bool = False, count: int = MESSAGES) 
     clean=delete_queue,
 )
 def nack_loop(target: Target) -> Facts:
-    channels = open_publishers(target, 4)
-    for channel in channels:
-        channel.qos(10_000)
-        channel.consume(QUEUE)
+    channels = open_consumers(target, 4, 10_000)
     nack = encode_method(CHANNEL, BASIC_NACK, struct.pack(">QB", 0, 3))
     sockets = [channel.client.socket for channel in channels]
     rounds = 0
@@ -61,10 +66,7 @@ def nack_loop(target: Target) -> Facts:
     clean=delete_queue,
 )
 def reject_loop(target: Target) -> Facts:
-    channels = open_publishers(target)
-    for channel in channels:
-        channel.qos(1)
-        channel.consume(QUEUE)
+    channels = open_consumers(target, PUBLISHERS, 1)
     nack = encode_method(CHANNEL, BASIC_NACK, struct.pack(">QB", 0, 3))
     return pump(target, [channel.client.socket for channel in channels], [nack * 100])
 
@@ -106,8 +108,7 @@ def get_flood(target: Target) -> Facts:
     clean=delete_queue,
 )
 def purge(target: Target) -> Facts:
-    publishers = open_publishers(target, 8)
-    publishers[0].declare(QUEUE, durable=True)
+    publishers = open_queue(target, 8, durable=True)
     fill = encode_publishes([QUEUE], 20, is_durable=True)
     purges = encode_method(CHANNEL, QUEUE_PURGE, b"\x00\x00" + short_string(QUEUE.encode()) + b"\x00")
     return flood(target, publishers, purges * 100, fill)
@@ -120,8 +121,7 @@ def purge(target: Target) -> Facts:
     clean=delete_queue,
 )
 def slow_consumers(target: Target) -> Facts:
-    consumers = open_publishers(target, 50)
-    consumers[0].declare(QUEUE)
+    consumers = open_queue(target, 50)
     for consumer in consumers:
         consumer.consume(QUEUE, no_ack=True)
     return flood(target, open_publishers(target, 8), encode_publishes([QUEUE], 1000))

@@ -26,12 +26,29 @@ from benchmarks.load.queue_amqp import (
 
 PUBLISHERS = 20
 QUEUE = "attack-queue"
+LARGEST = 16 << 20  # bytes of a body that the broker takes by default
 TX_COMMIT = 0x005A0014
 TX_ROLLBACK = 0x005A001E
 
 
 def open_publishers(target: Target, count: int = PUBLISHERS) -> list[AmqpChannel]:
     return [open_channel(target) for _ in range(target.count(count))]
+
+
+def open_queue(target: Target, count: int = PUBLISHERS, *, durable: bool = False) -> list[AmqpChannel]:
+    """The queue, and so many channels to it."""
+    channels = open_publishers(target, count)
+    channels[0].declare(QUEUE, durable=durable)
+    return channels
+
+
+def consume_from(target: Target, names: list[str]) -> AmqpChannel:
+    """Transient queues that go with their consumer, which takes whatever comes."""
+    consumer = open_channel(target)
+    for name in names:
+        consumer.declare(name, auto_delete=True)
+        consumer.consume(name, no_ack=True)
+    return consumer
 
 
 def flood(target: Target, publishers: list[AmqpChannel], *chunks: bytes, **options: bool) -> Facts:
@@ -48,19 +65,14 @@ def delete_queue(target: Target) -> None:
     finding="C1",
 )
 def empty_flood(target: Target) -> Facts:
-    consumer = open_channel(target)
-    consumer.declare(QUEUE, auto_delete=True)
-    consumer.consume(QUEUE, no_ack=True)
+    consume_from(target, [QUEUE])
     return flood(target, open_publishers(target), encode_publishes([QUEUE], 0))
 
 
 @attack("amqp-empty-flood-50", "20 publishers of empty messages into 50 transient queues", finding="C1")
 def empty_flood_50(target: Target) -> Facts:
-    consumer = open_channel(target)
     names = [f"{QUEUE}-{number}" for number in range(50)]
-    for name in names:
-        consumer.declare(name, auto_delete=True)
-        consumer.consume(name, no_ack=True)
+    consume_from(target, names)
     return flood(target, open_publishers(target), encode_publishes(names, 0))
 
 
@@ -71,8 +83,7 @@ def empty_flood_50(target: Target) -> Facts:
     clean=delete_queue,
 )
 def durable_flood(target: Target) -> Facts:
-    publishers = open_publishers(target)
-    publishers[0].declare(QUEUE, durable=True)
+    publishers = open_queue(target, durable=True)
     return flood(target, publishers, encode_publishes([QUEUE], 100, is_durable=True))
 
 
@@ -83,32 +94,32 @@ def durable_flood(target: Target) -> Facts:
     clean=delete_queue,
 )
 def transient_fill(target: Target) -> Facts:
-    publishers = open_publishers(target, 4)
-    publishers[0].declare(QUEUE)
+    publishers = open_queue(target, 4)
     return flood(target, publishers, encode_publishes([QUEUE], 1000))
 
 
 @attack(
     "amqp-big-bodies",
-    "8 publishers of 64 MB messages into a transient queue",
+    "8 publishers of messages as large as may be (16 MiB) into a transient queue",
     finding="F7",
     clean=delete_queue,
 )
 def big_bodies(target: Target) -> Facts:
-    publishers = open_publishers(target, 8)
-    publishers[0].declare(QUEUE)
-    return flood(target, publishers, encode_content(QUEUE, 64_000_000, 64_000_000))
+    publishers = open_queue(target, 8)
+    return flood(target, publishers, encode_content(QUEUE, LARGEST, LARGEST))
 
 
 @attack(
-    "amqp-unfinished-bodies", "200 connections that announce 128 MB and send half of it, slowly", finding="F7"
+    "amqp-unfinished-bodies",
+    "200 connections that announce 16 MiB and send all but a part of it, slowly",
+    finding="F7",
 )
 def unfinished_bodies(target: Target) -> Facts:
     publishers = open_publishers(target, 200)
     return pump(
         target,
         [channel.client.socket for channel in publishers],
-        [encode_content(QUEUE, 128_000_000, 16_000_000)],
+        [encode_content(QUEUE, LARGEST, LARGEST - 1_000_000)],
         rounds=1,
     )
 
@@ -135,8 +146,7 @@ def encode_content(queue: str, announced: int, sent: int) -> bytes:
     clean=delete_queue,
 )
 def headers_large(target: Target) -> Facts:
-    publishers = open_publishers(target, 8)
-    publishers[0].declare(QUEUE)
+    publishers = open_queue(target, 8)
     nested: dict[str, object] = {"end": 1}
     for _ in range(20):
         nested = {"in": nested}
@@ -152,8 +162,7 @@ def headers_large(target: Target) -> Facts:
     clean=delete_queue,
 )
 def transactions_open(target: Target) -> Facts:
-    publishers = open_publishers(target, 8)
-    publishers[0].declare(QUEUE)
+    publishers = open_queue(target, 8)
     for channel in publishers:
         channel.tx_select()
     return flood(target, publishers, encode_publishes([QUEUE], 1000))
@@ -165,8 +174,7 @@ def transactions_open(target: Target) -> Facts:
     clean=delete_queue,
 )
 def transactions_large(target: Target) -> Facts:
-    publishers = open_publishers(target, 8)
-    publishers[0].declare(QUEUE, durable=True)
+    publishers = open_queue(target, 8, durable=True)
     for channel in publishers:
         channel.tx_select()
     publish = encode_publishes([QUEUE], 20, is_durable=True, bytes_wanted=1)

@@ -6,9 +6,10 @@ import itertools
 
 from pika.spec import Exchange
 
-from benchmarks.attack_suite.amqp import AmqpChannel, encode_properties, encode_publishes, open_channel
+from benchmarks.attack_suite.amqp import encode_properties, encode_publishes, open_channel
 from benchmarks.attack_suite.amqp_queues import QUEUE, flood, open_publishers
 from benchmarks.attack_suite.attack import Facts, attack
+from benchmarks.attack_suite.preparation import bind_exchanges, bind_queues
 from benchmarks.attack_suite.target import Target
 from benchmarks.load.queue_amqp import CHANNEL, encode_method, encode_table, short_string
 
@@ -18,10 +19,6 @@ QUEUE_DELETE = 0x00320028
 QUEUE_BIND = 0x00320014
 EXCHANGE_DECLARE = 0x0028000A
 EXCHANGE_DELETE = 0x00280014
-
-
-def bind_exchanges(channel: AmqpChannel, source: str, target: str, key: str = "#") -> None:
-    channel.call(Exchange.Bind(destination=target, source=source, routing_key=key), Exchange.BindOk)
 
 
 def delete_exchange(target: Target) -> None:
@@ -100,8 +97,8 @@ def bindings_hashes(target: Target) -> Facts:
     channel = open_channel(target)
     channel.exchange(EXCHANGE, "topic")
     queue = channel.temporary()
-    for number in range(2, 60):
-        channel.bind(queue, EXCHANGE, "#." + ".#.".join(["a"] * number) + ".#.b")
+    words = [".#.".join(["a"] * number) for number in range(2, 60)]
+    bind_queues(channel, [(queue, EXCHANGE, f"#.{each}.#.b") for each in words])
     keys = [".".join(["a"] * 60) + f".{number}" for number in range(1000)]
     return flood(target, open_publishers(target, 4), encode_publishes(keys, 0, exchange=EXCHANGE))
 
@@ -142,10 +139,8 @@ def exchange_diamonds(target: Target) -> Facts:
     queue = channel.temporary()
     for name in layers[-1]:
         channel.bind(queue, name)
-    for upper, lower in itertools.pairwise(layers):
-        for source in upper:
-            for destination in lower:
-                bind_exchanges(channel, source, destination)
+    pairs = itertools.pairwise(layers)
+    bind_exchanges(channel, [(low, up, "#") for upper, lower in pairs for up in upper for low in lower])
     publishes = encode_publishes([f"key-{number}" for number in range(2000)], 0, exchange=layers[0][0])
     return flood(target, open_publishers(target, 4), publishes)
 
@@ -154,8 +149,8 @@ def exchange_diamonds(target: Target) -> Facts:
 def exchange_cycle(target: Target) -> Facts:
     channel = open_channel(target)
     names = [channel.exchange(f"attack-{number}", "topic", auto_delete=True) for number in range(200)]
-    for source, destination in zip(names, names[1:] + names[:1], strict=True):
-        bind_exchanges(channel, source, destination)
+    following = names[1:] + names[:1]
+    bind_exchanges(channel, [(after, name, "#") for name, after in zip(names, following, strict=True)])
     channel.bind(channel.temporary(), names[100], "#")
     keys = [f"key.{number}" for number in range(5000)]
     return flood(target, open_publishers(target, 4), encode_publishes(keys, 0, exchange=names[0]))

@@ -40,23 +40,42 @@ class Evidence:
     counters: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)  # lines that tell of a fault of the broker itself
 
-    def read_log(self, lines: list[str]) -> None:
-        for line in lines:
-            try:
-                event = str(json.loads(line).get("event", ""))
-            except (ValueError, AttributeError):
-                event = line[:40]
+    def read_log(self, lines: list[str], prepared: int = 0) -> None:
+        """The first `prepared` lines are older than the attack: they name nobody, unless they tell of a condition that still
+        held when it began. A fault counts whenever it was."""
+        open_conditions: dict[str, str] = {}  # the line that told of each
+        for number, line in enumerate(lines):
+            event, condition = read_event(line)
             if event == "connection_failed" or "Traceback" in line:
                 self.failures.append(line[:400])
-            if ATTACKER_NETWORK in line or ATTACKER_NAME in line:
-                if event not in self.events and len(self.lines) < LINES_KEPT:
-                    self.lines.append(line[:400])
-                self.events[event] = self.events.get(event, 0) + 1
+            if number >= prepared:
+                self._note(event, line)
+            elif event == "condition_began":
+                open_conditions[condition] = line
+            elif event == "condition_ended":
+                open_conditions.pop(condition, None)
+        for line in open_conditions.values():
+            self._note("condition_began", line)
+
+    def _note(self, event: str, line: str) -> None:
+        if ATTACKER_NETWORK in line or ATTACKER_NAME in line:
+            if event not in self.events and len(self.lines) < LINES_KEPT:
+                self.lines.append(line[:400])
+            self.events[event] = self.events.get(event, 0) + 1
 
     def compare(self, before: dict[str, str], after: dict[str, str]) -> None:
         for topic, value in after.items():
             if not topic.startswith(ORDINARY) and before.get(topic, "0") != value:
                 self.counters[topic] = value
+
+
+def read_event(line: str) -> tuple[str, str]:
+    """Its event, and the condition it is about, if any."""
+    try:
+        fields = json.loads(line)
+        return str(fields.get("event", "")), str(fields.get("condition", ""))
+    except (ValueError, AttributeError):
+        return line[:40], ""
 
 
 def read_counters(port: int, has_users: bool) -> dict[str, str]:

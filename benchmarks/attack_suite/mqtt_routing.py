@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.attack_suite.attack import Facts, attack
 from benchmarks.attack_suite.mqtt import MqttClient, encode, encode_publish, properties
+from benchmarks.attack_suite.preparation import publish_all, spell_filter, subscribe_all
 from benchmarks.attack_suite.pump import pump
 from benchmarks.attack_suite.target import Target
 from benchmarks.load.frames import SUBACK
@@ -11,7 +12,6 @@ from millstream.protocols.mqtt.wire.packets import Subscribe, SubscribeEntry, Un
 
 RETAINED = 100_000
 FILTERS = 8_192
-PER_SUBSCRIBE = 512
 UNSUBACK = 0xB0
 
 
@@ -20,26 +20,11 @@ def open_mqtt(target: Target, name: int | str = "", **options: object) -> MqttCl
 
 
 def retain_many(target: Target) -> None:
-    client = open_mqtt(target, "retainer")
-    batch = bytearray()
-    for number in range(int(RETAINED * target.scale)):
-        batch += encode_publish(b"attack/r/%d/%d" % (number % 997, number), b"x" * 32, retain=True)
-        if len(batch) > 1 << 18:
-            client.socket.sendall(batch)
-            batch.clear()
-    client.publish(b"attack/done", qos=1)
-    client.socket.sendall(batch)
-    client.expect(0x40)
-
-
-def subscribe_many(client: MqttClient, filters: list[bytes], qos: int = 0) -> int:
-    """In packets of a moderate size, one after the other; how many were granted."""
-    granted = 0
-    for start in range(0, len(filters), PER_SUBSCRIBE):
-        client.subscribe(*filters[start : start + PER_SUBSCRIBE], qos=qos)
-        body = client.expect(SUBACK).body
-        granted += sum(code < 0x80 for code in body[3:])
-    return granted
+    publishes = (
+        encode_publish(b"attack/r/%d/%d" % (number % 997, number), b"x" * 32, retain=True)
+        for number in range(int(RETAINED * target.scale))
+    )
+    publish_all(open_mqtt(target, "retainer"), publishes)
 
 
 @attack(
@@ -85,11 +70,8 @@ def retained_churn(target: Target) -> Facts:
 
 def clear_retained(target: Target) -> None:
     """What an operator does about it: they go with an empty message each."""
-    client = open_mqtt(target, "cleaner")
-    batch = b"".join(encode_publish(b"attack/fill/%d" % number, retain=True) for number in range(20_000))
-    client.socket.sendall(batch)
-    client.publish(b"attack/done", qos=1)
-    client.expect(0x40)
+    empty = (encode_publish(b"attack/fill/%d" % number, retain=True) for number in range(20_000))
+    publish_all(open_mqtt(target, "cleaner"), empty)
 
 
 @attack(
@@ -118,15 +100,10 @@ def retained_fill(target: Target) -> Facts:
 )
 def filters_pathological(target: Target) -> Facts:
     client = open_mqtt(target)
-    granted = subscribe_many(client, [spell_filter(number) for number in range(target.count(FILTERS))])
+    granted = subscribe_all(client, [spell_filter(number) for number in range(target.count(FILTERS))])
     publisher = open_mqtt(target, "publisher")
     batch = b"".join(encode_publish(b"/".join([b"a"] * 13) + b"/%d" % number) for number in range(4000))
     return {"granted": granted, **pump(target, [publisher.socket], [batch])}
-
-
-def spell_filter(number: int) -> bytes:
-    """Thirteen levels that are `a` or `+`, then `#`: all of them match the same topics."""
-    return b"/".join([b"+" if number >> bit & 1 else b"a" for bit in range(13)]) + b"/#"
 
 
 @attack(
@@ -138,7 +115,7 @@ def filters_many_clients(target: Target) -> Facts:
     granted = 0
     clients = [open_mqtt(target, number) for number in range(target.count(80))]
     for index, client in enumerate(clients):
-        granted += subscribe_many(client, [spell_filter(index * 100 + number) for number in range(100)])
+        granted += subscribe_all(client, [spell_filter(index * 100 + number) for number in range(100)])
     publisher = open_mqtt(target, "publisher")
     batch = b"".join(encode_publish(b"/".join([b"a"] * 13) + b"/%d" % number) for number in range(4000))
     return {"granted": granted, **pump(target, [publisher.socket], [batch])}
@@ -154,7 +131,7 @@ def session_churn_filters(target: Target) -> Facts:
     made = 0
     while not target.is_over():
         client = open_mqtt(target, f"{made % 3}", expiry_s=60 if made % 2 else 0)
-        subscribe_many(client, filters)
+        subscribe_all(client, filters)
         client.close()
         made += 1
     return {"sessions": made}
@@ -180,7 +157,7 @@ def shares_many_groups(target: Target) -> Facts:
     members = [open_mqtt(target, number) for number in range(10)]
     for index, member in enumerate(members):
         names = range(index * groups // 10, (index + 1) * groups // 10)
-        subscribe_many(member, [b"$share/g%d/attack/shared" % number for number in names])
+        subscribe_all(member, [b"$share/g%d/attack/shared" % number for number in names])
     publisher = open_mqtt(target, "publisher")
     chunks = [*[bytes([0xC0, 0])] * 10, encode_publish(b"attack/shared", b"x" * 50) * 200]
     return pump(target, [*(member.socket for member in members), publisher.socket], chunks)
@@ -209,7 +186,7 @@ def sys_subscribe(target: Target) -> Facts:
 @attack("topics-deep", "publishes to ever new topics of 256 levels and to topics of 60,000 bytes")
 def topics_deep(target: Target) -> Facts:
     subscriber = open_mqtt(target, "subscriber")
-    subscribe_many(subscriber, [b"/".join([b"+"] * levels) + b"/#" for levels in range(1, 60)])
+    subscribe_all(subscriber, [b"/".join([b"+"] * levels) + b"/#" for levels in range(1, 60)])
     publishers = [open_mqtt(target, number) for number in range(4)]
     deep = b"".join(encode_publish(b"/".join([b"%d" % number] * 200)) for number in range(2000))
     long = b"".join(encode_publish(b"attack/%d/" % number + b"x" * 60_000) for number in range(50))

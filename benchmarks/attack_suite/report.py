@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -10,14 +11,16 @@ from rich.console import Console
 
 from benchmarks.attack_suite.attack import Attack
 from benchmarks.attack_suite.runner import Observation
+from benchmarks.suite.merged_rows import Row
 from benchmarks.suite.report import CHECK_HEADER, DOCS, RESULTS, check_cells, markdown_table, print_table
 from benchmarks.suite.results import FAILED, PASSED, REFUSED, Check
 
 PAGE = "attacks.md"
+RESULTS_FILE = RESULTS / "attacks.json"
 INTRODUCTION = """\
 # Attacks
 
-Written by `./dev bench attack`; do not edit. Every figure below comes from one run on one machine.
+Written by `./dev bench attack`; do not edit. Every figure below comes from one machine.
 
 - The broker has its default limits unless a row says otherwise. It runs on one core inside 1 GiB ({confined}); the
   attackers and the witness share the other core, the witness first.
@@ -46,57 +49,61 @@ def print_summary(console: Console, checks: Sequence[Check]) -> None:
     )
 
 
-def write_results(
-    machine: dict[str, object],
-    version: str,
-    found: Sequence[Observation],
-    checks: Sequence[Check],
-    attacks: dict[str, Attack],
-    is_whole: bool,
-) -> list[str]:
-    document = {
-        "machine": machine,
+def make_row(
+    name: str, version: str, seconds: float, checks: Sequence[Check], found: Observation | None
+) -> Row:
+    """What one attack leaves in the results."""
+    return {
+        "name": name,
         "version": version,
-        "is_whole": is_whole,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "took_s": round(seconds, 1),
         "checks": [asdict(check) for check in checks],
-        "attacks": [asdict(item) for item in found],
+        "observation": asdict(found) if found is not None else None,
     }
+
+
+def write_results(
+    machine: dict[str, object], rows: list[Row], attacks: dict[str, Attack], is_whole: bool
+) -> list[str]:
+    """The page of docs/ only when no attack is missing."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / ("attacks.json" if is_whole else "attacks-partial.json")
-    path.write_text(json.dumps(document, indent=1) + "\n")
-    written = [f"benchmarks/results/{path.name}"]
+    document = {"machine": machine, "is_whole": is_whole, "attacks": rows}
+    unfinished = RESULTS_FILE.with_suffix(".part")
+    unfinished.write_text(json.dumps(document, indent=1) + "\n")
+    unfinished.replace(RESULTS_FILE)  # a run that is ended in between keeps what it had
+    written = [f"benchmarks/results/{RESULTS_FILE.name}"]
     if is_whole:
-        (DOCS / PAGE).write_text(make_page(machine, version, found, checks, attacks))
+        (DOCS / PAGE).write_text(make_page(machine, rows, attacks))
         written.append(f"docs/{PAGE}")
     return written
 
 
-def make_page(
-    machine: dict[str, object],
-    version: str,
-    found: Sequence[Observation],
-    checks: Sequence[Check],
-    attacks: dict[str, Attack],
-) -> str:
-    rows = []
-    for item in found:
-        mine = [check for check in checks if check.scenario == item.attack]
-        cells = [mark(check) for check in mine]
-        attack = attacks[item.attack]
+def make_page(machine: dict[str, object], rows: list[Row], attacks: dict[str, Attack]) -> str:
+    lines = []
+    confined = ""
+    for row in rows:
+        attack = attacks.get(row["name"])
+        if attack is None:
+            continue
+        observation = row["observation"] or {}
+        confined = confined or str(observation.get("confined_by", ""))
         title = attack.title + (f" ({attack.finding})" if attack.finding else "")
-        rows.append([f"`{item.attack}`", title, *cells])
-    confined = found[0].confined_by if found else ""
+        cells = [mark(Check(**check)) for check in row["checks"]]
+        lines.append([f"`{attack.name}`", title, *cells])
+    versions = ", ".join(dict.fromkeys(str(row["version"]) for row in rows))
     cores = machine["cores"]
     return "\n".join(
         [
             INTRODUCTION.format(confined=confined),
-            f"{cores} cores, {machine['processor']}, {machine['system']}, Python {machine['python']}; {version}.\n",
-            markdown_table(("Attack", "What attackers do", "Alive", "Others", "Memory", "Named"), rows),
+            f"{cores} cores, {machine['processor']}, {machine['system']}, Python {machine['python']}; {versions}.\n",
+            markdown_table(("Attack", "What attackers do", "Alive", "Others", "Memory", "Named"), lines),
             "",
             "## Repeat it\n",
             (
                 "```\n./dev bench attack                      # all of them\n./dev bench attack --list\n"
-                "./dev bench attack --only amqp-empty-flood --seconds 20\n```\n"
+                "./dev bench attack --only amqp-empty-flood --seconds 20\n"
+                "./dev bench attack --missing            # go on with a run that was ended\n```\n"
             ),
         ]
     )

@@ -47,6 +47,8 @@ class Observation:
     facts: list[dict[str, float]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     evidence: Evidence = field(default_factory=Evidence)
+    prepared_s: float = 0.0  # how long the preparation took, and the cleaning after it
+    cleaned_s: float = 0.0
 
 
 class AttackRun:
@@ -66,6 +68,7 @@ class AttackRun:
         self._recovery_s = recovery_s
         self._control_s = control_s
         self._found = Observation(attack.name, seconds, recovery_s)
+        self._prepared = 0  # lines of the log when the attack began
 
     def run(self) -> Observation:
         attack = self._attack
@@ -80,24 +83,25 @@ class AttackRun:
             finally:
                 self._found.exit_code = broker.ending()
                 self._found.kernel_kills = confinement.kills()
-                self._found.evidence.read_log(broker.log_lines())
+                self._found.evidence.read_log(broker.log_lines(), self._prepared)
         return self._found
 
     def _watch(self, broker: ConfinedBroker) -> None:
         found = self._found
         if self._attack.prepare is not None:
-            self._step(broker, "prepare")
+            found.prepared_s = self._step(broker, "prepare")
         with self._start_witness(broker) as witness:
             counters = self._read_counters(broker)
             tell(witness, "window control")
             time.sleep(self._control_s)
             found.memory_before = read_memory(broker.pid)
+            self._prepared = len(broker.log_lines())
             tell(witness, "window attack")
             self._run_attackers(broker)
             tell(witness, "window after")
             if broker.ending() is None:
                 if self._attack.clean is not None:
-                    self._step(broker, "clean")
+                    found.cleaned_s = self._step(broker, "clean")
                 self._await_memory(broker)
                 found.evidence.compare(counters, self._read_counters(broker))
             tell(witness, "end")
@@ -145,7 +149,9 @@ class AttackRun:
         finally:
             end(witness, 0)
 
-    def _step(self, broker: ConfinedBroker, step: str) -> None:
+    def _step(self, broker: ConfinedBroker, step: str) -> float:
+        """How long it took."""
+        began = time.monotonic()
         process = self._start("attacker", self._attack.name, step, nice=NICE)
         tell(process, self._target(broker, 0).to_json())
         try:
@@ -154,10 +160,11 @@ class AttackRun:
             process.kill()
             process.wait()
             self._found.faults.append(f"{step}: not done in {PREPARE_TIMEOUT_S:.0f} s")
-            return
+            return time.monotonic() - began
         fault = json.loads(answer)["fault"]
         if fault:
             self._found.faults.append(f"{step}: {fault}")
+        return time.monotonic() - began
 
     def _run_attackers(self, broker: ConfinedBroker) -> None:
         found = self._found

@@ -5,7 +5,7 @@ newcomer that connects and subscribes by MQTT (every 200 ms), a newcomer that co
 AMQP (every 250 ms). A probe that comes back late stands for those that were due meanwhile as well, so that a broker
 that stands still for a second shows as many slow answers as it would have given in that second.
 
-Commands on standard input: `window NAME` begins a window, `end` prints all windows as JSON.
+Commands on standard input: `window NAME` begins a window, `end` prints all windows as JSON, and the whole time as `all`.
 """
 
 from __future__ import annotations
@@ -58,12 +58,16 @@ class Samples:
             windows: dict[str, dict[str, dict[str, object]]] = {}
             for index, (begin, name) in enumerate(self._windows):
                 end = self._windows[index + 1][0] if index + 1 < len(self._windows) else float("inf")
-                inside = [item for item in self._found if begin <= item[1] < end]
-                windows[name] = {
-                    measure: describe([item for item in inside if item[0] == measure])
-                    for measure in dict.fromkeys(item[0] for item in inside)
-                }
+                windows[name] = by_measure([item for item in self._found if begin <= item[1] < end])
+            windows["all"] = by_measure(self._found)
             return windows
+
+
+def by_measure(samples: list[tuple[str, float, float, str]]) -> dict[str, dict[str, object]]:
+    return {
+        measure: describe([item for item in samples if item[0] == measure])
+        for measure in dict.fromkeys(item[0] for item in samples)
+    }
 
 
 def describe(samples: list[tuple[str, float, float, str]]) -> dict[str, object]:

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 from benchmarks.amqp_suite.brokers import AmqpMillstream
-from benchmarks.queue_suite.brokers import QueueBroker, Rabbit
+from benchmarks.flood_suite.newcomer import connect_mqtt
+from benchmarks.queue_suite.brokers import QueueBroker, Rabbit, is_served
 from benchmarks.suite.brokers import find_free_port, read_port
 
 MIB = 1024 * 1024
@@ -52,6 +53,9 @@ class FloodRabbit(Rabbit, FloodBroker):
             config.write(f"mqtt.listeners.tcp.1 = 127.0.0.1:{self.mqtt_port}\nmqtt.allow_anonymous = true\n")
         (self.folder / "enabled_plugins").write_text("[rabbitmq_mqtt].\n")
         return command
+
+    def is_ready(self) -> bool:
+        return super().is_ready() and is_served(lambda: connect_mqtt(self.mqtt_port, "ready"))
 
 
 KINDS: dict[str, type[FloodBroker]] = {kind.name: kind for kind in (FloodMillstream, FloodRabbit)}

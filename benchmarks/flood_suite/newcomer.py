@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import threading
 import time
 
 from benchmarks.load.amqp_frames import declare_transient
-from benchmarks.load.frames import CONNACK, FrameFault, encode_connect
+from benchmarks.load.frames import CONNACK, SUBACK, FrameFault, encode_connect, encode_subscribe
 from benchmarks.load.link import open_socket, wait_packet
 from benchmarks.load.queue_amqp import connect_amqp
 
 HOST = "127.0.0.1"
 PAUSE_S = 0.2
-PINGREQ = b"\xc0\x00"
-PINGRESP = 0xD0
+VERSION = 4
 NEVER_S = 20.0
 
 
@@ -26,14 +26,23 @@ def time_amqp(port: int, name: str) -> float:
         return time.perf_counter() - began
 
 
+def connect_mqtt(port: int, name: str) -> socket.socket:
+    connection = open_socket(HOST, port)
+    connection.sendall(encode_connect(name.encode(), VERSION, 60))
+    accepted = wait_packet(connection, CONNACK)
+    if accepted.body[1] != 0:
+        raise FrameFault(f"CONNACK {accepted.body[1]}")
+    return connection
+
+
 def time_mqtt(port: int, name: str) -> float:
-    """Connect and ping."""
+    """Connect and subscribe."""
     began = time.perf_counter()
-    with open_socket(HOST, port) as connection:
-        connection.sendall(encode_connect(name.encode(), 4, 60))
-        wait_packet(connection, CONNACK)
-        connection.sendall(PINGREQ)
-        wait_packet(connection, PINGRESP)
+    with connect_mqtt(port, name) as connection:
+        connection.sendall(encode_subscribe(1, b"flood/" + name.encode(), 0, VERSION))
+        granted = wait_packet(connection, SUBACK).body[-1]
+        if granted != 0:
+            raise FrameFault(f"SUBACK 0x{granted:02x}")
         return time.perf_counter() - began
 
 

@@ -254,12 +254,12 @@ def unfinished_packets(target: Target) -> None:
             client.socket.settimeout(0.2)
             client.send(large)
             target.add(len(large))
-    for _ in range(target.count(20)):
+    for _ in range(target.count(80)):
         with contextlib.suppress(Gone, OSError, FrameFault):
             body = Amqp(target.amqp_port)
             bodies.append(body)
             body.socket.settimeout(0.2)
-            body.send(amqp_publish(b"none", bytes(60 * MIB), 100 * MIB))
+            body.send(amqp_publish(b"none", bytes(15 * MIB), 16 * MIB))
     for each in (*clients, *bodies):
         each.close()
 

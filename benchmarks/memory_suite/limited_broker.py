@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from pathlib import Path
 
 from benchmarks.memory_suite.limited_group import LimitedGroup
@@ -16,6 +15,8 @@ mqtt: {host: 127.0.0.1, port: 0}
 websocket: {host: 127.0.0.1, port: 0}
 amqp: {port: 0}
 auth: {allow_anonymous: true}
+log: {format: json}
+broker: {sys_interval: 1}
 """
 PAGE_BYTES = 4096
 
@@ -47,6 +48,11 @@ class LimitedBroker(Millstream):
         self.amqp_port = read_port(json.loads((self.folder / "ready.json").read_text()), "amqp")
         return self.amqp_port > 0
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is running"
+        return self._process.pid
+
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -75,12 +81,3 @@ class LimitedBroker(Millstream):
         if self._watcher is not None:
             self._watcher.join()
         return self._peak
-
-    def wait_settled(self, seconds: float) -> int:
-        """The least resident size within so many seconds of quiet."""
-        deadline = time.monotonic() + seconds
-        least = self.resident()
-        while time.monotonic() < deadline:
-            time.sleep(0.5)
-            least = min(least, self.resident())
-        return least

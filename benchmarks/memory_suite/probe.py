@@ -1,59 +1,60 @@
-"""An ordinary client beside the floods: how long its messages take, and whether it is served at all."""
+"""Ordinary clients beside the floods, a process of their own: the floods' threads must not be what slows them.
+
+They are the witness of `bench attack`: round trips with QoS 0 and 1 on live connections, newcomers by MQTT and AMQP.
+"""
 
 from __future__ import annotations
 
-import threading
-import time
+import json
+import os
+import subprocess
+import sys
+from typing import Any
 
-from benchmarks.memory_suite.clients import Gone, Mqtt, publish
+from benchmarks.suite.brokers import PROJECT, BrokerFault
 
-PAUSE_S = 0.1
+Windows = dict[str, dict[str, dict[str, Any]]]
+END_S = 120.0
 
 
 class Probe:
-    """Publishes with QoS 1 to itself, again and again, until it is stopped."""
+    """A window for each flood; `end` tells of all of them, and of the whole time as `all`."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.times_ms: list[float] = []
-        self.failures = 0
+    def __init__(self, ports: dict[str, int], core: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.attack_suite.witness"],
+            cwd=PROJECT,
+            env=os.environ | {"PYTHONPATH": f"{os.environ.get('PYTHONPATH', 'src')}{os.pathsep}{PROJECT}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._tell(json.dumps({"ports": ports, "core": core}))
+        assert self._process.stdout is not None
+        if self._process.stdout.readline().strip() != "ready":
+            raise BrokerFault("the ordinary clients did not start; their words are above")
 
-    def start(self) -> None:
-        self._thread.start()
+    def window(self, name: str) -> None:
+        self._tell(f"window {name}")
 
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(CLOSE_S)
+    def end(self) -> Windows:
+        """No more probes; what was found."""
+        try:
+            found, _ = self._process.communicate("end\n", END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFault("the ordinary clients did not end") from None
+        windows: Windows = json.loads(found or "{}")
+        return windows
 
-    def _run(self) -> None:
-        client: Mqtt | None = None
-        number = 0
-        while not self._stop.is_set():
-            try:
-                if client is None:
-                    client = Mqtt(self._port, "ordinary")
-                    client.subscribe("ordinary/self", 0)
-                number = number % 65_000 + 1
-                payload = number.to_bytes(8, "big")
-                message = publish("ordinary/self", payload)
-                begin = time.perf_counter()
-                client.send(publish("ordinary/self", payload, 1, number))
-                client.read(len(message) + 4)  # the message and its PUBACK
-                self.times_ms.append((time.perf_counter() - begin) * 1000)
-            except Gone:
-                self.failures += 1
-                if client is not None:
-                    client.close()
-                client = None
-            self._stop.wait(PAUSE_S)
-        if client is not None:
-            client.close()
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
-    def percentile(self, percent: float) -> float:
-        times = sorted(self.times_ms)
-        return times[min(len(times) - 1, int(len(times) * percent / 100))] if times else float("nan")
-
-
-CLOSE_S = 30.0
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise BrokerFault("the ordinary clients ended early; their words are above") from None

@@ -55,7 +55,11 @@ REPEAT = """\
 ./dev bench mqtt --scenario q0-1to1 --rounds 5  # one scenario
 ./dev bench mqtt --list                         # their names
 ./dev bench router                              # cost of matching by number of subscriptions
-./dev bench attack                              # half-open connections and slow consumers
+./dev bench attack                              # attackers of 68 kinds in 1 GiB, about 25 minutes; --missing goes on with a run
+./dev bench flood                               # publishers at full speed beside RabbitMQ, about 15 minutes
+./dev bench builds --old ../old                 # what a message costs in an older checkout and in this one
+./dev bench memory                              # floods in turn in 1 GiB, for 30 minutes
+./dev bench turns                               # the longest turn of the loop that costly inputs cause
 ```
 """
 

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.load.frames import FrameFault
+from benchmarks.load.queue_amqp import connect_amqp
 from benchmarks.load.usage import find_family
 from benchmarks.suite.brokers import (
     Broker,
@@ -132,6 +136,7 @@ class Rabbit(QueueBroker):
     protocol = "amqp"
     durability = "persistent messages, publisher confirms: its own rule of when it syncs"
     mark = "synced by its own rule"
+    start_timeout_s = 120.0  # Erlang compiles and mnesia makes its tables while other programs have the cores
 
     def __init__(self, core: int, is_stream: bool) -> None:
         super().__init__(core, is_stream)
@@ -166,6 +171,10 @@ class Rabbit(QueueBroker):
             "RABBITMQ_GENERATED_CONFIG_DIR": f"{folder}/generated",
         }
 
+    def is_ready(self) -> bool:
+        """It listens before it serves: only a whole handshake and a channel tell."""
+        return super().is_ready() and is_served(lambda: connect_amqp("127.0.0.1", self.port))
+
     def _start_name_server(self) -> None:
         """Erlang would leave one behind for ever; this one ends with the broker."""
         if self._names is None:
@@ -195,6 +204,14 @@ class Rabbit(QueueBroker):
         for path in sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")):
             return f"RabbitMQ {path.name.rpartition('-')[2]}"
         return "RabbitMQ"
+
+
+def is_served(connect: Callable[[], socket.socket]) -> bool:
+    try:
+        connect().close()
+    except (OSError, FrameFault):
+        return False
+    return True
 
 
 KINDS: dict[str, type[QueueBroker]] = {

@@ -25,6 +25,7 @@ from benchmarks.load.usage import find_family
 PROJECT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
+PROGRESS_S = 15.0  # how often a start that takes long is told
 
 MILLSTREAM_CONFIG = """\
 mqtt: {{host: 127.0.0.1, port: 0}}
@@ -60,6 +61,7 @@ class Broker(ABC):
 
     name = ""
     title = ""
+    start_timeout_s = START_TIMEOUT_S
 
     def __init__(self, core: int) -> None:
         self._core = core
@@ -118,15 +120,30 @@ class Broker(ABC):
                 start_new_session=True,
                 preexec_fn=self.before_exec,
             )
-        deadline = time.monotonic() + START_TIMEOUT_S
+        self._wait_ready(self._process)
+
+    def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
+        began = told = time.monotonic()
         while not self.is_ready():
-            if self._process.poll() is not None:
-                raise BrokerFault(f"{self.title} ended while starting: {self.last_words()}")
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if process.poll() is not None:
                 raise BrokerFault(
-                    f"{self.title} was not ready within {START_TIMEOUT_S:.0f} s: {self.last_words()}"
+                    f"{self.title} ended while starting: {self.last_words()}; {self.keep_log()}"
                 )
+            if now - began > self.start_timeout_s:
+                raise BrokerFault(
+                    f"{self.title} was not ready within {self.start_timeout_s:.0f} s: {self.last_words()}; {self.keep_log()}"
+                )
+            if now - told > PROGRESS_S:
+                told = now
+                print(f"{self.title} has been starting for {now - began:.0f} s", file=sys.stderr, flush=True)
             time.sleep(0.05)
+
+    def keep_log(self) -> str:
+        """Its folder goes with it: leave what it said outside, and tell where."""
+        kept = self.folder.with_name(f"{self.folder.name}.log")
+        shutil.copyfile(self.folder / "log", kept)
+        return f"its log: {kept}"
 
     def last_words(self) -> str:
         lines = (self.folder / "log").read_text(errors="replace").strip().splitlines()
@@ -202,6 +219,11 @@ class Millstream(Broker):
     title = "Millstream"
     topics: tuple[str, ...] = ("bench/#", "idle/#")  # open to the load generator
 
+    def __init__(self, core: int, *more: bool, python_path: str = "") -> None:
+        """`python_path` leads to another build than the caller's."""
+        super().__init__(core, *more)
+        self._python_path = python_path or find_python_path()
+
     def command(self) -> list[str]:
         config = self.folder / "millstream.yaml"
         config.write_text(MILLSTREAM_CONFIG.format(folder=self.folder))
@@ -216,7 +238,7 @@ class Millstream(Broker):
     def environment(self) -> dict[str, str]:
         """The caller's, without settings meant for another broker."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("MILLSTREAM_")}
-        environment["PYTHONPATH"] = find_python_path()
+        environment["PYTHONPATH"] = self._python_path
         return environment
 
     def is_ready(self) -> bool:

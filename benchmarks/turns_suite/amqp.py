@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any
 
-from pika.spec import Queue
+from pika.spec import Exchange
 
-from benchmarks.attack_suite.amqp import AmqpChannel, encode_publishes
+from benchmarks.attack_suite.amqp import AmqpChannel, encode_properties
+from benchmarks.attack_suite.preparation import (
+    bind_exchanges,
+    bind_headers,
+    bind_queues,
+    declare_queues,
+    send_all,
+)
 from benchmarks.load.queue_amqp import BASIC_PUBLISH, HEADER, encode_frame, encode_method, short_string
 from benchmarks.turns_suite.case import case
 from benchmarks.turns_suite.mqtt import cache_routes, nothing
-from benchmarks.turns_suite.world import (
-    World,
-    bind_exchanges,
-    bind_queues,
-    declare_queues,
-    method,
-    properties,
-    send_all,
-    sync,
-)
+from benchmarks.turns_suite.world import World
 
 
 def publish(
@@ -32,50 +31,45 @@ def publish(
         arguments = b"\x00\x00" + short_string(exchange.encode()) + short_string(key.encode()) + b"\x00"
         batch += encode_method(channel.number, BASIC_PUBLISH, arguments) + header
     send_all(channel, bytes(batch))
-    sync(channel)
+    channel.sync()
 
 
 # --------------------------------------------------------------------- headers
 
 
-def bind_headers(world: World) -> AmqpChannel:
+def open_headers_exchange(world: World, tables: Iterable[dict[str, Any]]) -> AmqpChannel:
     channel = world.amqp()
     channel.exchange("h", "headers")
     channel.declare("hq")
-    batch = bytearray()
-    for number in range(world.count(9000)):
-        arguments: dict[str, Any] = {"x-match": "any", **{f"k{at}": number * 100 + at for at in range(20)}}
-        batch += method(
-            channel, Queue.Bind(queue="hq", exchange="h", routing_key="", nowait=True, arguments=arguments)
-        )
-    send_all(channel, bytes(batch))
-    sync(channel)
+    bind_headers(channel, "hq", "h", tables)
     return channel
+
+
+def bind_small_headers(world: World) -> AmqpChannel:
+    return open_headers_exchange(
+        world,
+        (
+            {"x-match": "any", **{f"k{at}": number * 100 + at for at in range(20)}}
+            for number in range(world.count(9000))
+        ),
+    )
 
 
 @case(
     "amqp-headers",
     "publishes with 20 headers to an exchange with 9,000 bindings by 20 headers, as many as are admitted",
-    bind_headers,
+    bind_small_headers,
 )
 def publish_headers(world: World, channel: AmqpChannel) -> None:
-    publish(channel, "h", [""] * 20, properties(headers={f"k{at}": -1 for at in range(20)}))
+    publish(channel, "h", [""] * 20, encode_properties(headers={f"k{at}": -1 for at in range(20)}))
 
 
 def bind_headers_tables(world: World) -> AmqpChannel:
-    channel = world.amqp()
-    channel.exchange("h", "headers")
-    channel.declare("hq")
     table = {f"n{at}": at for at in range(2000)}
-    batch = bytearray()
-    for number in range(world.count(95)):
-        arguments: dict[str, Any] = {"x-match": "any", "big": {**table, "own": number}}
-        batch += method(
-            channel, Queue.Bind(queue="hq", exchange="h", routing_key="", nowait=True, arguments=arguments)
-        )
-    send_all(channel, bytes(batch))
-    sync(channel)
-    return channel
+    return open_headers_exchange(
+        world,
+        ({"x-match": "any", "big": {**table, "own": number}} for number in range(world.count(95))),
+    )
 
 
 @case(
@@ -88,7 +82,7 @@ def publish_tables(world: World, channel: AmqpChannel) -> None:
         channel,
         "h",
         [""] * 20,
-        properties(headers={"big": {**{f"n{at}": at for at in range(2000)}, "own": -1}}),
+        encode_properties(headers={"big": {**{f"n{at}": at for at in range(2000)}, "own": -1}}),
     )
 
 
@@ -193,7 +187,7 @@ def publish_fan_out_durable(world: World, channel: AmqpChannel) -> None:
 @case("amqp-copies", "publishes with 1,000 keys in CC to a topic exchange of 400 patterns", bind_patterns)
 def publish_copies(world: World, channel: AmqpChannel) -> None:
     keys = [f"a.b.c.{number}" for number in range(world.count(1000))]
-    publish(channel, "t", ["a"] * 3, properties(headers={"CC": keys}))
+    publish(channel, "t", ["a"] * 3, encode_properties(headers={"CC": keys}))
 
 
 @case("amqp-copies-default", "publishes with 1,000 keys in CC to the default exchange", nothing)
@@ -203,7 +197,7 @@ def publish_copies_default(world: World, _: None) -> None:
         channel,
         "",
         ["a"] * 5,
-        properties(headers={"CC": [f"c{number}" for number in range(world.count(1000))]}),
+        encode_properties(headers={"CC": [f"c{number}" for number in range(world.count(1000))]}),
     )
 
 
@@ -225,8 +219,6 @@ def delete_queue(world: World, channel: AmqpChannel) -> None:
 
 @case("amqp-exchange-delete", "exchange.delete with 100,000 bindings", bind_many)
 def delete_exchange(world: World, channel: AmqpChannel) -> None:
-    from pika.spec import Exchange
-
     channel.call(Exchange.Delete(exchange="b"), Exchange.DeleteOk)
 
 
@@ -236,13 +228,9 @@ def declare_storm(world: World, _: Any) -> None:
     declare_queues(channel, [f"s{number}" for number in range(world.count(20_000))])
 
 
-@case("amqp-large-body", "a durable message of 100 MiB", nothing)
+@case("amqp-large-body", "a durable message of 16 MiB, the largest by default", nothing)
 def publish_large(world: World, _: None) -> None:
     channel = world.amqp()
     channel.declare("large", durable=True)
-    channel.publish("", "large", b"x" * world.count(100 << 20))
-    sync(channel)
-
-
-def one_publish(queue: str) -> bytes:
-    return encode_publishes([queue], 0, bytes_wanted=1)
+    channel.publish("", "large", b"x" * world.count(16 << 20))
+    channel.sync()

@@ -16,15 +16,23 @@ from rich.table import Table
 from benchmarks.attack_suite.broker import ConfinedBroker
 from benchmarks.attack_suite.confinement import Confinement
 from benchmarks.suite.brokers import PROJECT
-from benchmarks.suite.command import open_console
+from benchmarks.suite.command import open_console, print_lines
+from benchmarks.suite.merged_rows import (
+    Progress,
+    choose_names,
+    find_missing,
+    format_minutes,
+    merge_rows,
+    read_rows,
+)
 from benchmarks.suite.report import RESULTS
 from benchmarks.turns_suite import amqp, mqtt, queues  # noqa: F401 they enter their inputs
 from benchmarks.turns_suite.case import CASES, Case
 from benchmarks.turns_suite.world import World
 
 TURN_MS_MAX = 50.0
+RESULTS_FILE = RESULTS / "turns.json"
 MEMORY_BYTES = 4 << 30
-SETTLE_S = 0.6  # what is left over, and the ticks behind it, belong to the input
 
 
 @dataclass
@@ -44,7 +52,7 @@ def measure(case: Case, scale: float) -> Found:
         ConfinedBroker(cores[0], confinement, ("broker.sys_interval=10", *case.settings), ()) as broker,
     ):
         assert isinstance(broker, ConfinedBroker)
-        world = World(broker.ports, broker.folder, scale)
+        world = World(broker.ports, broker.folder, broker.pid, scale)
         witness = subprocess.Popen(
             [
                 sys.executable,
@@ -62,12 +70,12 @@ def measure(case: Case, scale: float) -> Found:
             assert witness.stdout is not None
             witness.stdout.readline()
             prepared = case.prepare(world)
-            time.sleep(SETTLE_S)
+            world.wait_quiet()
             tell(witness, "begin")
             started = time.monotonic()
             case.act(world, prepared)
             found.seconds = time.monotonic() - started
-            time.sleep(SETTLE_S)
+            world.wait_quiet()  # what is left over, and the ticks behind it, belong to the input
             tell(witness, "end")
             answer: dict[str, Any] = json.loads(witness.stdout.readline())
             found.turn_ms, found.wait_ms = answer["turn_ms"], answer["wait_ms"]
@@ -91,32 +99,49 @@ def tell(witness: subprocess.Popen[str], word: str) -> None:
     witness.stdin.flush()
 
 
-def main() -> int:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench turns", description=__doc__)
     parser.add_argument("input", nargs="*", help="names of inputs; all without")
     parser.add_argument("--list", action="store_true", help="name the inputs")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="the same as an input")
+    parser.add_argument("--from", dest="first", default="", metavar="NAME", help="this one and all behind it")
     parser.add_argument("--scale", type=float, default=1.0, help="of all counts; below 1 for a short look")
     parser.add_argument("--check", action="store_true", help=f"fail above {TURN_MS_MAX:.0f} ms")
-    parsed = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    parsed = parse()
     console = open_console(120)
+    names = list(CASES)
     if parsed.list:
-        for each in CASES.values():
-            console.print(f"{each.name:26} {each.title}", highlight=False)
-        return 0
+        return print_lines(console, [f"{each.name:26} {each.title}" for each in CASES.values()])
+    try:
+        chosen = choose_names(names, [*parsed.input, *parsed.only], parsed.first)
+    except ValueError as fault:
+        console.print(str(fault))
+        return 2
+    rows = read_rows(RESULTS_FILE, "inputs") if len(chosen) < len(names) else []
     results: list[Found] = []
-    for name in parsed.input or CASES:
+    progress = Progress(len(chosen))
+    for name in chosen:
         found = measure(CASES[name], parsed.scale)
         results.append(found)
         console.print(
-            f"{name:26} longest turn {found.turn_ms:8.1f} ms, ping {found.wait_ms:8.1f} ms, {found.seconds:6.2f} s {found.fault}",
+            f"{name:26} longest turn {found.turn_ms:8.1f} ms, ping {found.wait_ms:8.1f} ms, {found.seconds:6.2f} s "
+            f"{found.fault} ({progress.step()})",
             highlight=False,
+            soft_wrap=True,
         )
+        if parsed.scale == 1.0:
+            rows = merge_rows(rows, [asdict(found)], names)
+            RESULTS.mkdir(exist_ok=True)
+            RESULTS_FILE.write_text(json.dumps({"inputs": rows}, indent=1) + "\n")
     table = Table("input", "longest turn ms", "longest ping ms", "what")
     for found in results:
         table.add_row(found.name, f"{found.turn_ms:.1f}", f"{found.wait_ms:.1f}", CASES[found.name].title)
     console.print(table)
-    if not parsed.input and parsed.scale == 1.0:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "turns.json").write_text(json.dumps([asdict(found) for found in results], indent=1) + "\n")
+    missing = find_missing(rows, names)
+    console.print(f"took {format_minutes(progress.seconds())}; {len(missing)} inputs are not in the results")
     is_bad = any(found.turn_ms > TURN_MS_MAX or found.fault for found in results)
     return 1 if parsed.check and is_bad else 0

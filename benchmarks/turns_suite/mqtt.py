@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import socket
-import time
+from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.attack_suite.mqtt import Closed, MqttClient, encode, encode_publish, properties
+from benchmarks.attack_suite.mqtt import MqttClient, encode_publish, properties
+from benchmarks.attack_suite.preparation import ping, publish_all, spell_filter, subscribe_all
 from benchmarks.turns_suite.case import case
-from benchmarks.turns_suite.world import World, ping, subscribe_all
-from millstream.protocols.mqtt.wire.packets import Unsubscribe, Will
+from benchmarks.turns_suite.world import World
+from millstream.protocols.mqtt.wire.packets import Subscribe, SubscribeEntry, Unsubscribe, Will
 
 SESSION_FILTERS = 10_000
+PUBLISH = 0x30
 
 
 def nothing(world: World) -> None:
@@ -39,12 +41,8 @@ def open_many_shapes(world: World) -> MqttClient:
     """As many shapes as the account admits, all matching one topic."""
     for at in range(world.count(45)):
         client = world.mqtt()
-        subscribe_all(client, [spell(at * 100 + number) for number in range(100)])
+        subscribe_all(client, [spell_filter(at * 100 + number) for number in range(100)])
     return world.mqtt()
-
-
-def spell(number: int) -> bytes:
-    return b"/".join([b"+" if number >> bit & 1 else b"a" for bit in range(13)]) + b"/#"
 
 
 @case(
@@ -100,21 +98,20 @@ def start_clean(world: World, name: str) -> None:
     ping(world.mqtt(name))
 
 
-def leave_expiring(world: World) -> None:
-    for _ in range(10):
-        client = world.mqtt(expiry_s=3)
+def leave_expiring(world: World) -> int:
+    """How many sessions stay when they have expired."""
+    stay = world.status()["sessions"]
+    clients = [world.mqtt(expiry_s=3) for _ in range(10)]
+    for client in clients:
         subscribe_all(client, plain_filters(world.count(SESSION_FILTERS)))
-        world_expiring.append(client)
-    for client in world_expiring:
+    for client in clients:
         disconnect(client)
-
-
-world_expiring: list[MqttClient] = []
+    return int(stay)
 
 
 @case("mqtt-expiry", "ten stored sessions with 10,000 filters expire in one moment", leave_expiring)
-def expire_sessions(world: World, _: None) -> None:
-    time.sleep(4)
+def expire_sessions(world: World, stay: int) -> None:
+    world.wait_sessions(stay)
 
 
 def leave_full_sessions(world: World) -> MqttClient:
@@ -122,8 +119,9 @@ def leave_full_sessions(world: World) -> MqttClient:
     members = [world.mqtt(f"turns-member-{number}", expiry_s=3600) for number in range(2)]
     for client in members:
         subscribe_all(client, [b"$share/g/jobs/#"], qos=1)
+    connected = int(world.status()["connections"])
     disconnect(members[1])
-    time.sleep(0.2)
+    world.wait_connections(connected - 1)
     publisher = world.mqtt()
     for start in range(0, 1200, 200):
         publisher.socket.sendall(
@@ -221,6 +219,7 @@ def open_system_readers(world: World) -> MqttClient:
     client = world.mqtt()
     for _ in range(world.count(1000)):
         subscribe_all(world.mqtt(), [b"$SYS/#"])
+    subscribe_all(client, [b"$SYS/broker/uptime"])
     return client
 
 
@@ -231,7 +230,8 @@ def open_system_readers(world: World) -> MqttClient:
     ("broker.sys_interval=2",),
 )
 def await_system_round(world: World, client: MqttClient) -> None:
-    time.sleep(5)
+    for _ in range(3):  # the retained one, and two rounds
+        client.expect(PUBLISH)
 
 
 def open_wills(world: World) -> list[MqttClient]:
@@ -252,42 +252,32 @@ def lose_all(world: World, clients: list[MqttClient]) -> None:
 # -------------------------------------------------------------------- retained
 
 
+def encode_retained(count: int, payload: bytes) -> Iterator[bytes]:
+    return (
+        encode_publish(b"kept/%d/%d" % (number % 997, number), payload, retain=True)
+        for number in range(count)
+    )
+
+
 def retain_many(world: World) -> MqttClient:
     client = world.mqtt()
-    batch = bytearray()
-    for number in range(world.count(200_000)):
-        batch += encode_publish(b"kept/%d/%d" % (number % 997, number), b"x" * 16, retain=True)
-        if len(batch) > 1 << 18:
-            client.socket.sendall(batch)
-            batch.clear()
-    client.socket.sendall(batch)
-    ping(client)
+    publish_all(client, encode_retained(world.count(200_000), b"x" * 16))
     return client
 
 
 @case("mqtt-retained-clear", "100,000 retained messages are cleared", retain_many)
 def clear_retained(world: World, client: MqttClient) -> None:
-    client.socket.sendall(
-        b"".join(
-            encode_publish(b"kept/%d/%d" % (number % 997, number), b"", retain=True)
-            for number in range(world.count(100_000))
-        )
-    )
+    client.socket.sendall(b"".join(encode_retained(world.count(100_000), b"")))
     ping(client)
 
 
 @case("mqtt-retained-subscribe", "SUBSCRIBE with 1,000 times `#` over 200,000 retained messages", retain_many)
 def subscribe_retained(world: World, client: MqttClient) -> None:
     reader = world.mqtt()
-    reader.send(*[encode_subscribe(reader)])
+    reader.send(Subscribe(reader.next_id(), [SubscribeEntry(b"#", 0)] * 1000, properties()))
     reader.expect(0x90)
-    time.sleep(1)
-
-
-def encode_subscribe(client: MqttClient) -> Any:
-    from millstream.protocols.mqtt.wire.packets import Subscribe, SubscribeEntry
-
-    return Subscribe(client.next_id(), [SubscribeEntry(b"#", 0)] * 1000, properties())
+    for _ in range(world.count(200_000)):
+        reader.expect(PUBLISH)
 
 
 # ----------------------------------------------------------------------- other
@@ -308,14 +298,7 @@ def churn_aliases(world: World, _: None) -> None:
 def cache_routes(world: World) -> MqttClient:
     subscribe_all(world.mqtt(), [b"cached/#"])
     client = world.mqtt()
-    batch = bytearray()
-    for number in range(world.count(190_000)):
-        batch += encode_publish(b"cached/%d" % number, b"")
-        if len(batch) > 1 << 18:
-            client.socket.sendall(batch)
-            batch.clear()
-    client.socket.sendall(batch)
-    ping(client)
+    publish_all(client, (encode_publish(b"cached/%d" % number) for number in range(world.count(190_000))))
     return client
 
 
@@ -323,10 +306,6 @@ def cache_routes(world: World) -> MqttClient:
 def forget_routes(world: World, client: MqttClient) -> None:
     client.subscribe(b"+/other")
     ping(client)
-
-
-def write_rules(world: World) -> None:
-    """None: the rules are there since the start."""
 
 
 def consume_many_queues(world: World) -> MqttClient:
@@ -345,9 +324,7 @@ def lose_consumer(world: World, client: MqttClient) -> None:
 def fill_filtered(world: World) -> MqttClient:
     client = world.mqtt()
     one = encode_publish(b"$queue/filtered/a", b"x" * 16)
-    for _ in range(world.count(100)):
-        client.socket.sendall(one * 3000)
-    ping(client)
+    publish_all(client, (one for _ in range(world.count(300_000))))
     return client
 
 
@@ -357,15 +334,4 @@ def filter_queue(world: World, client: MqttClient) -> None:
     subscribe_all(
         reader, [b"$share/g%d/$queue/filtered/b%d" % (number, number) for number in range(200)], qos=1
     )
-    time.sleep(5)
-
-
-def expect_end(client: MqttClient) -> None:
-    try:
-        while True:
-            client.receive()
-    except (Closed, OSError):
-        pass
-
-
-__all__ = ["encode", "expect_end"]
+    world.wait_quiet()  # nothing comes: that they have read it all can only be seen by what the broker does

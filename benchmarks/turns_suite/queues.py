@@ -8,25 +8,26 @@ import sys
 import time
 from typing import Any
 
-from pika.spec import Basic, Channel, Queue, Tx
+from pika.spec import Basic, Channel, Connection, Queue, Tx
 
-from benchmarks.attack_suite.amqp import AmqpChannel, encode_publishes
-from benchmarks.suite.brokers import find_python_path
-from benchmarks.turns_suite.case import case
-from benchmarks.turns_suite.mqtt import nothing
-from benchmarks.turns_suite.world import (
-    World,
+from benchmarks.attack_suite.amqp import AmqpChannel, encode_properties, encode_publishes
+from benchmarks.attack_suite.preparation import (
     declare_queues,
     fill,
     method,
-    properties,
+    read_deliveries,
+    read_some,
     send_all,
-    sync,
     take_all,
 )
+from benchmarks.suite.brokers import find_python_path
+from benchmarks.turns_suite.case import case
+from benchmarks.turns_suite.mqtt import nothing
+from benchmarks.turns_suite.world import World
 
 MANY = 1_000_000
 OPEN = 60_000
+CLOSE_OK = b"\x00\x0a\x00\x33"  # class and method
 
 
 def fill_queue(world: World, count: int = MANY, **options: Any) -> AmqpChannel:
@@ -60,7 +61,7 @@ def delete(world: World, channel: AmqpChannel) -> None:
 
 def hold_many(world: World, **options: Any) -> AmqpChannel:
     channel = fill_queue(world, OPEN, **options)
-    channel.last_tag = take_all(channel, "q", world.count(OPEN))  # type: ignore[attr-defined]
+    take_all(channel, "q", world.count(OPEN))
     return channel
 
 
@@ -79,7 +80,7 @@ case("queue-lost-unacked-durable", "the same of a durable queue", hold_many_dura
 @case("queue-recover", "basic.recover of 60,000 deliveries", hold_many)
 def recover(world: World, channel: AmqpChannel) -> None:
     channel.send(Basic.Recover(requeue=True))
-    time.sleep(1)
+    read_deliveries(channel, world.count(OPEN))
 
 
 @case(
@@ -87,13 +88,13 @@ def recover(world: World, channel: AmqpChannel) -> None:
 )
 def nack_all(world: World, channel: AmqpChannel) -> None:
     channel.nack(0, multiple=True)
-    time.sleep(1)
+    read_deliveries(channel, world.count(OPEN))
 
 
 @case("queue-ack-all", "basic.ack of 60,000 deliveries at once", hold_many_durable)
 def ack_all(world: World, channel: AmqpChannel) -> None:
     channel.ack(0, multiple=True)
-    time.sleep(1)
+    world.wait_handed_out("q", 0)
 
 
 @case(
@@ -104,7 +105,7 @@ def ack_all(world: World, channel: AmqpChannel) -> None:
 def ack_backwards(world: World, channel: AmqpChannel) -> None:
     last = world.count(OPEN)
     send_all(channel, b"".join(method(channel, Basic.Ack(delivery_tag=tag)) for tag in range(last, 0, -2)))
-    time.sleep(1)
+    world.wait_handed_out("q", last // 2)
 
 
 def hold_with_dead_letters(world: World) -> AmqpChannel:
@@ -120,7 +121,7 @@ def hold_with_dead_letters(world: World) -> AmqpChannel:
 @case("queue-reject-all", "60,000 deliveries rejected at once, to dead letters", hold_with_dead_letters)
 def reject_all(world: World, channel: AmqpChannel) -> None:
     channel.nack(0, multiple=True, requeue=False)
-    time.sleep(1)
+    world.wait_records("dead", world.count(OPEN))
 
 
 def fill_expiring(world: World) -> AmqpChannel:
@@ -134,7 +135,7 @@ def fill_expiring(world: World) -> AmqpChannel:
 
 @case("queue-expiry", "300,000 messages expire in one moment, to dead letters", fill_expiring)
 def expire(world: World, channel: AmqpChannel) -> None:
-    time.sleep(14)
+    world.wait_records("dead", world.count(300_000))
 
 
 def fill_expiring_many(world: World) -> AmqpChannel:
@@ -142,14 +143,14 @@ def fill_expiring_many(world: World) -> AmqpChannel:
     names = [f"e{number}" for number in range(world.count(500))]
     declare_queues(channel, names, arguments={"x-message-ttl": 10_000})
     for name in names:
-        send_all(channel, encode_publishes([name], 0, bytes_wanted=1) * 1000)
-    sync(channel)
+        fill(channel, name, 1000, 0)
     return channel
 
 
 @case("queue-expiry-many", "1,000 messages in each of 500 queues expire in one moment", fill_expiring_many)
 def expire_many(world: World, channel: AmqpChannel) -> None:
-    time.sleep(12)
+    for number in range(world.count(500)):
+        world.wait_records(f"e{number}", 0)
 
 
 # ------------------------------------------------------------------- transactions
@@ -187,19 +188,8 @@ def open_channels(world: World) -> AmqpChannel:
         for at in range(10):
             batch += method(other, Basic.Consume(queue="q", consumer_tag=f"c{at}", nowait=True))
     send_all(channel, bytes(batch))
-    drain(channel)
+    read_deliveries(channel, world.count(2046) * 10)
     return channel
-
-
-def drain(channel: AmqpChannel) -> None:
-    """Throw away what comes, until nothing does."""
-    wire = channel.client.socket
-    wire.settimeout(1.0)
-    try:
-        while wire.recv(1 << 20):
-            pass
-    except TimeoutError:
-        pass
 
 
 case(
@@ -211,19 +201,18 @@ case(
 
 @case("queue-channels-close", "connection.close of the same", open_channels)
 def close_connection(world: World, channel: AmqpChannel) -> None:
-    from pika.spec import Connection
-
     channel.client.send(0, Connection.Close(reply_code=200, reply_text="", class_id=0, method_id=0))
-    time.sleep(2)
+    last = b""
+    while CLOSE_OK not in last:
+        last = last[-len(CLOSE_OK) :] + read_some(channel.client.socket)
 
 
 @case("queue-consumers-ack", "1,000 acks on a queue with 20,460 consumers without credit", open_channels)
 def ack_among_consumers(world: World, channel: AmqpChannel) -> None:
-    batch = bytearray()
-    for number in range(2, min(1002, world.count(2046))):
-        batch += method(channel.client.channels[number], Basic.Ack(delivery_tag=1))
-    send_all(channel, bytes(batch))
-    time.sleep(1)
+    numbers = range(2, min(1002, world.count(2046)))
+    acks = (method(channel.client.channels[number], Basic.Ack(delivery_tag=1)) for number in numbers)
+    send_all(channel, b"".join(acks))
+    world.wait_handed_out("q", world.count(2046) * 10 - len(numbers))
 
 
 @case("queue-delete-consumers", "queue.delete with 20,460 consumers", open_channels)
@@ -244,7 +233,7 @@ case("queue-exclusive-lost", "a connection with 50,000 exclusive queues is lost"
 
 
 def open_groups(world: World) -> AmqpChannel:
-    """2,000 consumers, each in a group of its own, with all records open."""
+    """5,000 consumers, each in a group of its own, with all records open."""
     channel = world.amqp()
     channel.declare("q")
     fill(channel, "q", 1)
@@ -255,14 +244,14 @@ def open_groups(world: World) -> AmqpChannel:
             channel, Basic.Consume(queue="q", consumer_tag=f"c{number}", nowait=True, arguments=arguments)
         )
     send_all(channel, bytes(batch))
-    drain(channel)
+    read_deliveries(channel, world.count(5000))
     return channel
 
 
 @case("queue-groups", "50 publishes to a queue with 5,000 groups", open_groups)
 def publish_to_groups(world: World, channel: AmqpChannel) -> None:
     send_all(channel, encode_publishes(["q"], 0, bytes_wanted=1) * 50)
-    drain(channel)
+    read_deliveries(channel, 50 * world.count(5000))
 
 
 # ----------------------------------------------------------------- special records
@@ -271,11 +260,7 @@ def publish_to_groups(world: World, channel: AmqpChannel) -> None:
 def fill_delayed(world: World) -> AmqpChannel:
     channel = world.amqp()
     channel.declare("q", arguments={"x-max-priority": 10})
-    raw = properties(priority=5)
-    one = encode_publishes(["q"], 0, bytes_wanted=1, raw_properties=raw)
-    for _ in range(world.count(30)):
-        send_all(channel, one * 10_000)
-    sync(channel)
+    fill(channel, "q", world.count(30) * 10_000, 0, raw_properties=encode_properties(priority=5))
     return channel
 
 
@@ -337,7 +322,6 @@ def open_many_channels(world: World) -> list[AmqpChannel]:
         )
         send_all(channel, batch)
         opened.append(channel)
-    drain(opened[-1])
     return opened
 
 

@@ -29,10 +29,11 @@ from millstream.build_kind import build_name
 
 CORPUS = Path(__file__).parent / "corpus"
 FAULTS_MAX = 200  # a broker that fails all the time need not be watched to the end
-FAULTS_SHOWN = 5
+FAULTS_SHOWN = 20  # kinds of them
 GROWTH_MAX_MIB = 96.0  # of memory, after the first quarter
 WARM_UP_S = 20.0  # a shorter run says nothing about memory
 LOOK_S = 0.5
+TELL_S = 10.0  # how often a run says how far it is
 MIB = 1024 * 1024
 
 
@@ -59,7 +60,7 @@ def main(arguments: list[str]) -> int:
         finally:
             broker.kill()
     keep_failing(outcome.faults, options, protocols)
-    return report(outcome)
+    return report(outcome, options.seed)
 
 
 def read_options(arguments: list[str]) -> argparse.Namespace:
@@ -94,17 +95,24 @@ def watch(broker: Broker, options: argparse.Namespace, protocols: list[str]) -> 
     complaints: list[str] = []
     memory: list[float] = []
     pid = broker.pid()
-    began = time.monotonic()
-    while any(generator.poll() is None for generator in generators):
-        time.sleep(LOOK_S)  # other processes: there is nothing to wait for
-        faults += log.take_faults()
-        memory.append(read_rss_bytes(find_family(pid)) / MIB)
-        if broker.poll() is not None:
-            complaints.append(f"the broker ended with code {broker.poll()}: {broker.last_lines()}")
-        if complaints or len(faults) > FAULTS_MAX or witness.faults:
-            for generator in generators:
-                generator.kill()
-            break
+    began = told = time.monotonic()
+    try:
+        while any(generator.poll() is None for generator in generators):
+            time.sleep(LOOK_S)  # other processes: there is nothing to wait for
+            faults += log.take_faults()
+            memory.append(read_rss_bytes(find_family(pid)) / MIB)
+            if broker.poll() is not None:
+                complaints.append(f"the broker ended with code {broker.poll()}: {broker.last_lines()}")
+            if complaints or len(faults) > FAULTS_MAX or witness.faults:
+                break
+            if time.monotonic() - told >= TELL_S:
+                told = time.monotonic()
+                made = sum_counts(broker.log_file.parent)["made"]
+                print(tell_progress(made, options.connections, told - began, memory[-1], faults), flush=True)
+    finally:
+        for generator in generators:
+            generator.kill()
+            generator.wait()
     seconds = time.monotonic() - began
     counts = sum_counts(broker.log_file.parent)
     witness.stop()
@@ -118,6 +126,18 @@ def watch(broker: Broker, options: argparse.Namespace, protocols: list[str]) -> 
     if counts["made"] < (options.connections * 9) // 10:
         complaints.append(f"only {counts['made']:,} connections were made")
     return Outcome(counts, seconds, faults, [*complaints, *witness.faults], memory, witness)
+
+
+def tell_progress(
+    made: int, wanted: int, seconds: float, memory_mib: float, faults: list[dict[str, object]]
+) -> str:
+    rate = made / max(seconds, 0.001)
+    left_s = (wanted - made) / rate if rate else 0.0
+    failed = sum(fault.get("event") == "connection_failed" for fault in faults)
+    return (
+        f"{made:,} of {wanted:,} connections, {rate:,.0f} a second, about {left_s / 60:.0f} minutes left; "
+        f"memory {memory_mib:.0f} MiB, connection_failed: {failed}"
+    )
 
 
 def start_generator(
@@ -148,8 +168,9 @@ def start_generator(
 def sum_counts(folder: Path) -> dict[str, int]:
     total = dict.fromkeys(("made", "answered", "granted", "refused", "given_up"), 0)
     for file in folder.glob("generator-*"):
-        lines = file.read_text().splitlines()
-        for name, value in json.loads(lines[-1] if lines else "{}").items():
+        lines = file.read_text().splitlines(keepends=True)
+        whole = [line for line in lines[-2:] if line.endswith("\n")]  # the last may be on its way
+        for name, value in json.loads(whole[-1] if whole else "{}").items():
             total[name] += value
     return total
 
@@ -172,9 +193,24 @@ def keep_failing(faults: list[dict[str, object]], options: argparse.Namespace, p
         file = options.keep / f"seed-{options.seed}-number-{number}.json"
         write_script(script, file, seed=options.seed, number=number, error=str(fault.get("error")))
         fault["file"] = str(file)
+        chosen = "".join(f" --protocol {name}" for name in options.protocol or ())
+        fault["again"] = (
+            f"./dev fuzz live --seed {options.seed} --first {number} --connections 1{chosen}, "
+            f"or: ./dev fuzz live --replay {file}"
+        )
 
 
-def report(outcome: Outcome) -> int:
+def group_faults(faults: list[dict[str, object]]) -> list[tuple[dict[str, object], int]]:
+    """One of each kind, if possible one whose connection is known, and how many there were; the most frequent first."""
+    kinds: dict[str, list[dict[str, object]]] = {}
+    for fault in faults:
+        kind = f"{fault.get('event')} {fault.get('error')} {fault.get('where')} {fault.get('text')}"
+        kinds.setdefault(kind, []).append(fault)
+    first = [(min(alike, key=lambda fault: "again" not in fault), len(alike)) for alike in kinds.values()]
+    return sorted(first, key=lambda each: -each[1])
+
+
+def report(outcome: Outcome, seed: int) -> int:
     counts, seconds = outcome.counts, outcome.seconds
     numbers = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items())
     print(f"{numbers} in {seconds:.0f} s ({counts['made'] / max(seconds, 0.001):,.0f} connections a second)")
@@ -185,11 +221,10 @@ def report(outcome: Outcome) -> int:
         print("memory at the quarters: " + ", ".join(f"{value:.0f}" for value in quarters) + " MiB")
     for name, slowest_s in outcome.witness.slowest_s.items():
         print(f"witness, {name}: {outcome.witness.rounds[name]:,} times, slowest {slowest_s * 1000:.0f} ms")
-    shown = 0
-    for fault in sorted(outcome.faults, key=lambda fault: "file" not in fault):
-        if "file" in fault or shown < FAULTS_SHOWN:
-            shown += 1
-            print(f"FAULT {json.dumps(fault)}")
+    for fault, count in group_faults(outcome.faults)[:FAULTS_SHOWN]:
+        again = fault.get("again", f"its connection is not known; all of them: --seed {seed}")
+        told = {name: value for name, value in fault.items() if name != "again"}
+        print(f"FAULT {count} times: {json.dumps(told)}\n  again: {again}")
     for complaint in outcome.complaints:
         print(f"FAULT {complaint}")
     return 1 if outcome.faults or outcome.complaints else 0

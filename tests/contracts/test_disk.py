@@ -97,8 +97,9 @@ def test_a_file_that_exists_is_not_created_again(disk: Disk) -> None:
 
 @pytest.mark.parametrize("name", ["log/missing", "nowhere/missing"])
 def test_a_file_that_is_not_there_is_a_fault_with_its_name(disk: Disk, name: str) -> None:
-    with pytest.raises(DiskFault, match=name):
+    with pytest.raises(DiskFault, match=name) as caught:
         disk.open(name)
+    assert caught.value.is_missing
 
 
 def test_a_file_needs_its_folder(disk: Disk) -> None:

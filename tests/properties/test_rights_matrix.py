@@ -14,23 +14,18 @@ from pathlib import Path
 
 import pytest
 from amqp091_traffic import consume, publish, queue
-from amqp091_world import AmqpPeer
-from both_world import BothWorld
-from fakes import FakeOutlet, MqttPeer, make_message
 from indirect_paths import PATHS, render
-from rights_oracle import Oracle, make_rules, to_document
+from rights_exchanges import MORE, mandatory
+from rights_stage import Stage
 
 from millstream.protocols.amqp091.policies import QUEUES, Policy
 from millstream.protocols.amqp091.wire.field_table import FieldTable
 from millstream.protocols.amqp091.wire.methods import (
     BasicCancel,
     BasicGet,
-    ChannelClose,
-    ChannelCloseOk,
     ConfirmSelect,
     ExchangeBind,
     ExchangeDeclare,
-    Method,
     QueueBind,
     QueueDeclare,
     QueueDelete,
@@ -42,8 +37,6 @@ from millstream.protocols.amqp091.wire.methods import (
 from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.protocols.mqtt.wire.packets import (
     Answer,
-    ConnAck,
-    Connect,
     Publish,
     SubAck,
     Subscribe,
@@ -51,10 +44,6 @@ from millstream.protocols.mqtt.wire.packets import (
     Will,
 )
 from millstream.protocols.mqtt.wire.properties import Properties
-from millstream.queues.definition import WORK, Definition
-from millstream.queues.queue import Queue
-from millstream.routing.subscription import Subscription
-from millstream.security.acl import parse_acl
 
 SEEDS = range(10)
 ROUNDS = 9
@@ -76,103 +65,6 @@ SPELLINGS = (
     *("$dlq/%71", "$queue/a%2Fb/k", "$queue/q/k"),
 )
 TOPICS = ("a/b", "a", "b", "b/a", "z/z", "x/a", "y/b")
-
-
-class Stage:
-    """A broker with queues, exchanges and somebody who watches; the client that is judged is anonymous."""
-
-    def __init__(self, chance: random.Random, policies: list[Policy] | None = None) -> None:
-        self.chance = chance
-        self.rules = make_rules(chance)
-        self.oracle = Oracle(self.rules)
-        self.world = BothWorld(rules=to_document(self.rules), policies=policies)
-        self.account = self.world.account
-        self.watcher = FakeOutlet()
-        self.account.router.subscribe(Subscription(self.watcher, b"#", b"", 2, False, False, 0))
-        for name in ("q", "d", "a/b", "$dlq/q"):
-            self.account.queues.catalog.declare(name, Definition(WORK))
-        self.kind = chance.choice(("direct", "fanout", "topic"))
-        self.account.exchanges.declare("x", self.kind, True, False, False, {})
-        self.account.exchanges.declare("y", "fanout", True, False, False, {})
-        self.cases: list[tuple[str, object, object]] = []
-        self._channel = 0
-        self._peer: AmqpPeer | None = None
-
-    def case(self, what: str, wanted: object, found: object) -> None:
-        self.cases.append((what, wanted, found))
-
-    def change(self) -> None:
-        """Other rules, from now on."""
-        self.rules = make_rules(self.chance)
-        self.oracle = Oracle(self.rules)
-        self.world.authorizer.replace(parse_acl(to_document(self.rules)))
-        self.account.on_rights_changed()
-        self.world.context.on_rights_changed()
-        self.world.settle_down()
-
-    # --- clients
-
-    def amqp(self) -> AmqpPeer:
-        if self._peer is None:
-            self._peer = self.world.client()
-        return self._peer
-
-    def channel(self) -> int:
-        self._channel += 1
-        self.amqp().open_channel(self._channel)
-        return self._channel
-
-    def ask(self, method: Method) -> bool:
-        """Whether it is granted; on a channel of its own, because a refusal ends it."""
-        number = self.channel()
-        return not self.is_refused(self.amqp().say(method, number), number)
-
-    def is_refused(self, answers: list[Method], number: int) -> bool:
-        for answer in answers:
-            if isinstance(answer, ChannelClose):
-                self.amqp().say(ChannelCloseOk(), number)
-                return answer.reply_code == REFUSED
-        return False
-
-    def send(self, key: bytes, exchange: bytes = b"", properties: BasicProperties | None = None) -> bool:
-        number = self.channel()
-        peer = self.amqp()
-        peer.take()
-        peer.receive(publish(key, b"x", exchange, properties, number))
-        return not self.is_refused(peer.take(), number)
-
-    def mqtt(self, version: int, will: Will | None = None) -> tuple[MqttPeer, int]:
-        peer = self.world.mqtt_peer(version)
-        answer = peer.send(Connect(version, f"c{len(self.account.sessions)}", True, 0, will=will))[0]
-        assert isinstance(answer, ConnAck)
-        return peer, answer.reason
-
-    # --- what came of it
-
-    def ready(self, name: str) -> int:
-        self.world.settle_down()
-        found = self.account.queues.catalog.find(name)
-        return 0 if found is None else int(found.ready())
-
-    def queue(self, name: str) -> Queue:
-        return self.account.queues.catalog.get(name)
-
-    def publish(self, topic: str) -> None:
-        self.world.broker.publish_internal(self.account, make_message(topic.encode(), b"x", 1), None)
-        self.world.settle_down()
-
-    def publish_to(self, exchange: str, key: bytes) -> None:
-        """By the operator, so that only what was set up decides."""
-        access = self.account.exchanges
-        topic = access.topic_of(exchange, key)
-        route = access.find_route(exchange, key, topic, None, "")
-        self.world.broker.publishing.publish(self.account, route, make_message(topic, b"x", 1), None)
-        self.world.settle_down()
-
-    def watched(self) -> list[str]:
-        found = [message.topic.decode() for message in self.watcher.messages]
-        self.watcher.messages.clear()
-        return found
 
 
 # --- straight: operations and spellings
@@ -398,7 +290,11 @@ def letters(stage: Stage, exchange: bytes, key: bytes | None) -> None:
 
     def may_declare() -> bool:
         if key is not None:
-            return stage.oracle.can_publish(topic)
+            named = key.decode().replace("/", "%2F")
+            may_come = exchange == b"" and not key.startswith(b"$")  # a queue of that name
+            return stage.oracle.can_publish(topic) or (
+                may_come and stage.oracle.can_publish(f"$queue/{named}")
+            )
         return stage.oracle.has_all("y/#" if exchange == b"y" else "$queue/#", "publish")
 
     granted = stage.ask(queue(b"z", arguments=arguments))
@@ -504,9 +400,16 @@ def reply(stage: Stage) -> None:
     asker.open_channel()
     asker.say(consume(b"amq.rabbitmq.reply-to", no_ack=True), 1)
     address = b"amq.rabbitmq.reply-to." + asker.endpoint.channels[1].reply_token
+    headers: FieldTable = {b"BCC": [b"blind"], b"_dlq_reason": b"forged"}
     for _ in range(2):
         stage.case("reply", True, stage.send(address))
         stage.case("reply arrives", 1, len(asker.take()))
+        stage.case("reply of others", False, stage.send(address, b"", BasicProperties(user_id=b"other"), 406))
+        stage.case("reply of others arrives", 0, len(asker.take()))
+        stage.case("reply with words", True, stage.send(address, b"", BasicProperties(headers=headers)))
+        stage.case("reply with words arrives", 1, len(asker.take()))
+        told = any(word in asker.link.data for word in (b"blind", b"forged"))
+        stage.case("reply tells what it must not", False, told)
         stage.change()
 
 
@@ -524,13 +427,14 @@ CASES: dict[str, Callable[[Stage], None]] = {
     "transaction": transaction,
     "topic alias, and routes that a connection remembers": remembered,
     "direct reply-to": reply,
+    "return of a mandatory message": mandatory,
 }
 STRAIGHT = (mqtt_operations, amqp_operations)
 
 
 def run_round(chance: random.Random) -> Counter[str]:
     counted: Counter[str] = Counter()
-    work = [*STRAIGHT, *[path for path in CASES.values() for _ in range(3)]]
+    work = [*STRAIGHT, *[path for path in (*CASES.values(), *MORE) for _ in range(3)]]
     for run in work:
         stage = Stage(chance)
         run(stage)
@@ -547,7 +451,7 @@ def test_every_path_decides_as_the_documents_say(seed: int) -> None:
     for _ in range(ROUNDS):
         counted += run_round(chance)
     assert sum(counted.values()) * len(SEEDS) >= CASES_MIN
-    assert set(counted) == {run.__name__ for run in (*STRAIGHT, *CASES.values())}
+    assert set(counted) == {run.__name__ for run in (*STRAIGHT, *CASES.values(), *MORE)}
 
 
 def test_the_matrix_has_a_case_for_every_path_of_the_table() -> None:

@@ -129,7 +129,8 @@ class NoDescriptors(Trouble):
         resource.prlimit(broker.pid(), resource.RLIMIT_NOFILE, (3, self._before[1]))
 
     def end(self, broker: Broker) -> None:
-        resource.prlimit(broker.pid(), resource.RLIMIT_NOFILE, self._before)
+        if broker.poll() is None:  # the limit ends with its process
+            resource.prlimit(broker.pid(), resource.RLIMIT_NOFILE, self._before)
 
 
 class ReadOnlyFolder(Trouble):

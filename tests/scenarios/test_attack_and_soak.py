@@ -1,4 +1,4 @@
-"""The drivers of `./dev bench attack` and `./dev bench soak` run, each for a moment: they must not rot."""
+"""The drivers of `./dev bench attack`, `flood`, `turns` and `soak` run, each for a moment: they must not rot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from benchmarks.attack_suite.broker import ConfinedBroker
 from benchmarks.attack_suite.confinement import Confinement
 from benchmarks.attack_suite.runner import LIMIT_BYTES, AttackRun
 from benchmarks.attack_suite.table import ATTACKS
+from benchmarks.flood_suite.runner import run_flood
+from benchmarks.flood_suite.verdicts import Flood
 from benchmarks.soak_suite.command import Soak
+from benchmarks.turns_suite.command import CASES, measure
 
 
 def find_two_cores() -> list[int]:
@@ -32,6 +35,20 @@ def test_other_clients_are_served_during_an_attack(name: str) -> None:
     assert found.recovered_s >= 0
     assert set(found.windows["attack"]) == {"QoS 0", "QoS 1", "MQTT newcomer", "AMQP newcomer"}
     assert sum(int(measure["failed"]) for measure in found.windows["attack"].values()) == 0
+
+
+@pytest.mark.parametrize("name", ["queue-ack-backwards", "mqtt-expiry", "queue-channels-close"])
+def test_a_costly_input_is_measured_until_the_broker_says_that_it_is_done(name: str) -> None:
+    found = measure(CASES[name], 0.01)
+    assert found.fault == ""
+    assert found.turn_ms > 0
+
+
+def test_newcomers_and_consumers_are_served_during_a_flood() -> None:
+    found = run_flood("millstream", Flood(2, 2, 100, False, True), 0.5, find_two_cores())
+    assert found.fault == ""
+    assert found.newcomers > 0
+    assert found.least_consumer_rate > 0
 
 
 def test_a_soak_of_a_moment_loses_nothing() -> None:

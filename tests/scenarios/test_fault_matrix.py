@@ -40,6 +40,7 @@ DURING = (
     ("ENOSPC", "load"),
     ("EIO", "idle"),
     ("EMFILE", "load"),
+    ("EMFILE", "idle"),
     ("stall", "load"),
     ("removed folder", "load"),
 )

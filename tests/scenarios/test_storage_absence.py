@@ -188,6 +188,25 @@ def test_an_older_copy_of_the_table_is_found_and_its_queue_goes_on_behind_its_se
     assert storage("verify", folder)[0] == 0
 
 
+@pytest.mark.parametrize("name", ["manifest", "stopped", "doubted"])
+def test_a_mark_that_cannot_be_opened_is_named_and_is_not_taken_for_one_that_is_missing(
+    folder: Path, tmp_path: Path, start_broker: StartBroker, name: str
+) -> None:
+    path = folder / name
+    whole = path.read_bytes() if path.exists() else b""
+    path.unlink(missing_ok=True)
+    path.symlink_to(name)  # to itself
+    assert f"{name}: Too many levels of symbolic links" in refuse(folder, tmp_path)
+    assert path.is_symlink()
+    code, _, error = storage("verify", folder)
+    assert code == 1
+    assert f"{name}: Too many levels of symbolic links" in error
+    path.unlink()
+    if whole:
+        path.write_bytes(whole)
+    assert start_broker(*SETTINGS, f"data_dir={folder}").stop() == 0
+
+
 def test_a_manifest_that_is_missing_is_made_again_by_a_repair(
     folder: Path, tmp_path: Path, start_broker: StartBroker
 ) -> None:

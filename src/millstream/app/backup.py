@@ -14,11 +14,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from millstream.app.data_folder import UNFINISHED_RESTORE, StorageFault, adopt_folder, lock, recover_folder
+from millstream.app.data_folder import (
+    STATE,
+    UNFINISHED_RESTORE,
+    StorageFault,
+    adopt_folder,
+    check_restored,
+    lock,
+    recover_folder,
+)
 from millstream.runtime.backup_archive import ArchiveFault, ArchiveReader, list_files, write_archive
 from millstream.runtime.backup_pin import BackupBusy, pin_files
 from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.lmdb_table import LmdbTable
 from millstream.storage.backup_manifest import Manifest
+from millstream.storage.directory import check_queues
 from millstream.storage.disk import DiskFault
 from millstream.storage.doubt_mark import write_mark
 from millstream.storage.fold import Fold
@@ -34,6 +44,7 @@ _OWN: Final = {"lock", UNFINISHED_RESTORE}  # what an earlier restore that was k
 def make_backup(data_dir: Path, target: Path, on_progress: Progress) -> Manifest:
     """`target` is replaced only by a whole backup; it is compressed if its name ends in gz."""
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
+    check_restored(data_dir)
     try:
         with pin_files(data_dir) as (folder, plan):
             total = 2 * sum([file.size for file in plan.files])
@@ -76,7 +87,7 @@ def count_state(state: StoredState) -> dict[str, int]:
         "wills": sum(session.will is not None for session in state.sessions),
         "retained": len(state.retained),
         "queues": len(state.queues),
-        "records": sum(queue.next - queue.low_mark() for queue in state.queues),
+        "records": sum(queue.count_from(queue.low_mark()) for queue in state.queues),
         "exchanges": len(state.exchanges),
         "bindings": len(state.bindings),
     }
@@ -120,7 +131,7 @@ def _restore(reader: ArchiveReader, manifest: Manifest, target: Path, on_progres
             raise StorageFault(text, "millstream restore FILE --to OTHER_DIR")
         reader.extract(manifest, staging, _Done(on_progress, manifest.size()).begin("restoring"))
         (staging / LOG_FOLDER).mkdir(mode=0o700, exist_ok=True)
-        fold, damage = _prove(staging)
+        fold, damage = _prove(staging, manifest)
         if fold.last_sequence != manifest.last_sequence and not damage:
             text = f"the facts in it end at {fold.last_sequence}, not at {manifest.last_sequence}"
             raise ArchiveFault(text)
@@ -154,10 +165,19 @@ def _check_target(target: Path) -> None:
         raise StorageFault(text, "millstream restore FILE --to OTHER_DIR")
 
 
-def _prove(folder: Path) -> tuple[Fold, list[str]]:
-    """Open it as a start would."""
-    recovery = recover_folder(RealDisk(folder), folder)
-    return recovery.fold, [found.sentence() for found in recovery.damage]
+def _prove(folder: Path, manifest: Manifest) -> tuple[Fold, list[str]]:
+    """Open it as a start would. A backup may lack what it says was damaged before, and nothing else."""
+    disk = RealDisk(folder)
+    recovery = recover_folder(disk, folder)
+    table = LmdbTable(folder / STATE)
+    try:
+        lacking = [found.fault.text for found in check_queues(disk, table).faults]
+    finally:
+        table.close()
+    if lacking and not manifest.damage:
+        raise ArchiveFault(lacking[0])
+    found = [damage.sentence() for damage in recovery.damage]
+    return recovery.fold, list(dict.fromkeys([*found, *manifest.damage, *lacking]))
 
 
 def _put_in_place(staging: Path, target: Path) -> None:

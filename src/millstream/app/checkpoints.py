@@ -7,7 +7,17 @@ import os
 import sys
 from pathlib import Path
 
-from millstream.runtime.checkpoint_run import CHECK, CHECKED, DAMAGE, DONE, FAILED, PACKED
+from millstream.runtime.checkpoint_run import CHECK, CHECKED, DAMAGE, DONE, FAILED, FOLDED, PACKED
+
+
+class Folded:
+    """What came of folding. `file` and `sequence`: how far the table goes, by its own word."""
+
+    def __init__(self, fault: str, damage: list[str], file: int = 0, sequence: int = 0) -> None:
+        self.fault = fault  # why it failed, or nothing
+        self.damage = damage
+        self.file = file
+        self.sequence = sequence
 
 
 class Checkpoints:
@@ -18,10 +28,12 @@ class Checkpoints:
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()  # it does one thing at a time
 
-    async def fold(self, last_file: int) -> tuple[str, list[str]]:
-        """(why it failed or nothing, what is damaged)."""
+    async def fold(self, last_file: int) -> Folded:
         answer, damage = await self._ask(b"%d" % last_file)
-        return ("" if answer == DONE else answer), damage
+        if not answer.startswith(FOLDED):
+            return Folded(answer, damage)
+        file, sequence = answer[len(FOLDED) :].split()
+        return Folded("", damage, int(file), int(sequence))
 
     async def check(self) -> tuple[bool, list[str], str]:
         """Read the next segment: (whether there was one, what is damaged, why it failed or nothing)."""
@@ -29,7 +41,7 @@ class Checkpoints:
         return answer == DONE, damage, ("" if answer in (DONE, CHECKED) else answer)
 
     async def _ask(self, question: bytes) -> tuple[str, list[str]]:
-        """(DONE, CHECKED or why it failed, what is damaged)."""
+        """(DONE, FOLDED and how far, CHECKED or why it failed, what is damaged)."""
         async with self._turn:
             try:
                 return await self._ask_now(question)
@@ -55,7 +67,7 @@ class Checkpoints:
                 if not line:
                     await process.wait()
                     return last, damage
-                if line in (DONE, CHECKED):
+                if line in (DONE, CHECKED) or line.startswith(FOLDED):
                     return line, damage
                 if line.startswith(FAILED):
                     return line[len(FAILED) :], damage

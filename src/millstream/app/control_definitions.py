@@ -9,7 +9,7 @@ from typing import Final
 
 from millstream.app.control_desk import Desk, read_flag, read_list, read_object, read_text
 from millstream.app.control_exchanges import bind, declare_exchange
-from millstream.app.control_queues import page_of
+from millstream.app.name_walk import page_of
 from millstream.broker.account import Account
 from millstream.model.errors import Reason, Refused
 from millstream.model.routing_key import key_of_topic
@@ -45,11 +45,12 @@ class DefinitionOperations:
         """A page of durable queues in order of names. Dead-letter queues of our own are left out: they make themselves."""
         self._desk.begin()
         queues = self._desk.get_account(fields).queues.catalog.queues
-        names, is_more = page_of(queues, fields)
+        names, is_more = await page_of(queues, fields, conversation, ("definitions", id(queues)))
+        self._desk.begin()
         shown = [
             view_queue(queues[name])
             for name in names
-            if queues[name].is_durable and not name.startswith(DEAD_LETTER_PREFIX)
+            if name in queues and queues[name].is_durable and not name.startswith(DEAD_LETTER_PREFIX)
         ]
         return {"queues": shown, "more": is_more, "last": names[-1] if names else ""}
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from millstream.app.control_desk import Desk, read_flag, read_object, read_text, read_whole
-from millstream.app.control_queues import PAGE_MAX
+from millstream.app.name_walk import PAGE_MAX
 from millstream.broker.exchange_access import ExchangeAccess
 from millstream.protocols.amqp091.policies import Policies
 from millstream.queues.queue import Queue

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
-import heapq
-from collections.abc import Iterable
 from typing import Final
 
 from millstream.app.control_desk import (
@@ -19,9 +18,11 @@ from millstream.app.control_desk import (
     to_utf8,
 )
 from millstream.app.control_records import queue_topic
+from millstream.app.name_walk import page_of
 from millstream.broker.account import Account
 from millstream.broker.queue_access import find_start
 from millstream.broker.queue_consumer import SessionConsumer
+from millstream.broker.tasks import Task
 from millstream.model.errors import Reason
 from millstream.model.message import NANOSECONDS, Message
 from millstream.model.topic import find_topic_fault, find_utf8_fault
@@ -35,11 +36,11 @@ from millstream.queues.definition import (
     make_definition,
 )
 from millstream.queues.group import Group
+from millstream.queues.purging import Purge
 from millstream.queues.queue import Queue
 from millstream.runtime.control import ControlRefusal, Conversation, Fields
 from millstream.security.quotas import ANYBODY
 
-PAGE_MAX: Final = 1000
 CONSUMERS_SHOWN: Final = 100
 NAMED_MAX: Final = 5  # consumers in a sentence
 PUBLISH_MAX: Final = 256  # messages in one request
@@ -49,6 +50,25 @@ REFUSALS: Final = {
     Reason.QUOTA_EXCEEDED: "it holds as much as it may",
     Reason.UNAVAILABLE: NO_STORAGE,
 }
+
+
+class Purging(Task):
+    """Carried out to its end, whatever becomes of the operator who asked for it."""
+
+    def __init__(self, purge: Purge) -> None:
+        self._purge = purge
+        self.done = asyncio.Event()
+
+    def run(self, steps: int) -> int:
+        left = int(self._purge.run(steps))
+        if left <= 0:
+            return steps - left
+        self.done.set()
+        return steps - left
+
+    def on_task_failed(self, error: Exception) -> None:
+        self.done.set()
+        raise error
 
 
 class QueueOperations:
@@ -61,8 +81,9 @@ class QueueOperations:
         """A page in order of names: those after `after`."""
         self._desk.begin()
         queues = self._desk.get_account(fields).queues.catalog.queues
-        names, is_more = page_of(queues, fields)
-        return {"queues": [summary(queues[name]) for name in names], "more": is_more}
+        names, is_more = await page_of(queues, fields, conversation, ("queues", id(queues)))
+        self._desk.begin()
+        return {"queues": [summary(queues[name]) for name in names if name in queues], "more": is_more}
 
     async def show(self, fields: Fields, conversation: Conversation) -> object:
         self._desk.begin()
@@ -71,8 +92,10 @@ class QueueOperations:
     async def groups(self, fields: Fields, conversation: Conversation) -> object:
         self._desk.begin()
         queue = self._desk.get_queue(fields)
-        titles, is_more = page_of(queue.groups, fields)
-        return {"groups": [view_group(queue.groups[title]) for title in titles], "more": is_more}
+        groups = queue.groups
+        titles, is_more = await page_of(groups, fields, conversation, ("groups", queue.name, id(groups)))
+        self._desk.begin()
+        return {"groups": [view_group(groups[title]) for title in titles if title in groups], "more": is_more}
 
     # ----------------------------------------------------------------- change
 
@@ -117,9 +140,12 @@ class QueueOperations:
         desk = self._desk
         desk.begin_change()
         queue = desk.get_queue(fields)
-        purged = int(queue.purge())
+        purge = Purge(queue)
+        purging = Purging(purge)
+        desk.broker.tasks.start(purging)
+        await purging.done.wait()
         await desk.wait_durable()
-        return {"purged": purged, "name": queue.name}
+        return {"purged": int(purge.count), "name": queue.name}
 
     async def bind(self, fields: Fields, conversation: Conversation) -> object:
         desk = self._desk
@@ -271,14 +297,6 @@ def _read_string(value: object) -> bytes:
     if text is None or len(text) > STRING_MAX or find_utf8_fault(text) is not None:
         raise ControlRefusal(f"a property must be a text of at most {STRING_MAX} bytes, not {value!r:.100}")
     return text
-
-
-def page_of(names: Iterable[str], fields: Fields) -> tuple[list[str], bool]:
-    """(names of this page, whether there are more): bounded, however many there are."""
-    after = read_text(fields, "after", "")
-    limit = read_whole(fields, "limit", PAGE_MAX, 1, PAGE_MAX)
-    found = heapq.nsmallest(limit + 1, (name for name in names if name > after))
-    return found[:limit], len(found) > limit
 
 
 # ----------------------------------------------------------------------- views

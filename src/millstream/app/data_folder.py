@@ -29,7 +29,9 @@ from millstream.storage.manifest import (
     Incomplete,
     remove_manifest,
 )
+from millstream.storage.offset_gaps import note_gap
 from millstream.storage.recovery import Recovery, load_folded, recover
+from millstream.storage.repair_mark import NAME as UNFINISHED_REPAIR
 from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
 from millstream.storage.segment_format import folder_name
 from millstream.storage.segment_list import LISTED
@@ -73,26 +75,38 @@ def lock(data_dir: Path) -> int:
 
 
 def check_restored(data_dir: Path) -> None:
-    """Part of a backup is not a state a broker may start from."""
+    """Part of a backup, or what is half repaired, is not a state a broker may start from."""
     if (data_dir / UNFINISHED_RESTORE).exists():
         text = f"a restore into {data_dir} did not finish"
         raise StorageFault(text, "millstream restore FILE --to OTHER_DIR")
+    if (data_dir / UNFINISHED_REPAIR).exists():
+        text = f"a repair of {data_dir} did not finish"
+        raise StorageFault(text, f"millstream storage repair --set data_dir={data_dir}")
+
+
+def has_table(data_dir: Path) -> bool:
+    """Whoever opens a table that is not there makes one, which is not for those who only look."""
+    path = data_dir / TABLE_FILE
+    return path.exists() and path.stat().st_size > 0
 
 
 def read_state(disk: Disk, data_dir: Path) -> Fold:
     """What would be restored, changing nothing."""
     check_table_file(disk, data_dir)
-    table = LmdbTable(data_dir / STATE)
-    try:
-        fold, folded = load_folded(table, 0)
-    finally:
-        table.close()
+    fold, folded = Fold(0), 0
+    if has_table(data_dir):
+        table = LmdbTable(data_dir / STATE)
+        try:
+            fold, folded = load_folded(table, 0)
+        finally:
+            table.close()
     names = log_names(disk)
     for name in names:
         if file_number(name) > folded:
             for record in read_file(disk, name, name == names[-1]).records:
                 if record.sequence > fold.last_sequence:
                     fold.apply(record)
+    fold.queues.pass_gaps()
     return fold
 
 
@@ -115,8 +129,12 @@ def open_folder(disk: Disk, data_dir: Path) -> tuple[Directory, Recovery]:
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         directory.keeper.note_queue(max([0, *QueueFolders(data_dir).numbers()]))  # never given again
         found = recover(disk, table, wall_offset_ns, find_failpoints(), directory.keeper)
-        directory.notices += find_strangers(data_dir, table, found.fold.queues)
+        directory.notices += [*found.notices, *find_strangers(data_dir, table, found.fold.queues)]
         disk.sync_folder(STATE)
+        if found.skipped:
+            for number, first, last in found.skipped:
+                note_gap(table, number, first, last)
+            table.commit()
         directory.mark_table(disk, table)
         return directory, found
     finally:
@@ -124,8 +142,9 @@ def open_folder(disk: Disk, data_dir: Path) -> tuple[Directory, Recovery]:
 
 
 def find_strangers(data_dir: Path, table: Table, queues: QueueFold) -> list[Incomplete]:
-    """Folders of queues that neither the table nor the log knows. Nobody reads them, and their numbers are not given again."""
-    known = {*queues.queues, *find_removed(table)}
+    """Folders of queues that neither the table nor the log knows. Nobody reads them, and their numbers are not given again.
+    `queues` as of the end of the log: the folder of one that was removed there goes when that is folded."""
+    known = {*queues.queues, *queues.removed, *find_removed(table)}
     text = "belongs to no queue of this data directory: it is left as it is"
     strangers = [number for number in QueueFolders(data_dir).numbers() if number not in known]
     return [Incomplete(folder_name(number), text, FOREIGN) for number in strangers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -10,7 +11,8 @@ import structlog
 
 from millstream.broker.broker import Broker
 from millstream.broker.line import Ending, Line
-from millstream.broker.memory_relief import OFFENCE_BYTES, MemoryPort, MemoryRelief, Offender
+from millstream.broker.memory_port import OFFENCE_BYTES, MemoryPort, Offender
+from millstream.broker.memory_relief import MemoryRelief
 from millstream.config.memory import to_bytes
 from millstream.config.schema import Config
 from millstream.model.errors import Unavailable
@@ -22,6 +24,11 @@ from millstream.runtime.memory import give_back_freed_memory
 from millstream.runtime.memory_meter import MemoryGroup, ProcessMemory, available_bytes
 from millstream.runtime.transport import TransportLink
 
+STEPS_PER_END: Final = 100  # of a connection
+COLLECTED_MAX: Final = (
+    20_000  # connections, sessions and queues; with more, the garbage collector holds the loop for too long
+)
+RECORDS_PER_OBJECT: Final = 10
 STUCK_NS: Final = 1_000_000_000  # a connection that takes nothing for so long stands still
 
 
@@ -34,15 +41,19 @@ class MemoryGuard(MemoryPort):
         self.budget = MemoryBudget(
             limits, limit, config.memory.high_watermark, config.memory.critical_watermark, self._meter
         )
-        self._freed = FreedMemory(self.give_back, lambda: int(self._meter.resident_bytes()))
+        self._freed = FreedMemory(self._tidy, lambda: int(self._meter.resident_bytes()))
         self._log = structlog.get_logger("millstream")
+        self._broker: Broker | None = None
         self._gate: Gate | None = None
         self._relief: MemoryRelief | None = None
         self._seal: Callable[[], Awaitable[None]] | None = None
         self._folding: asyncio.Task[None] | None = None
-        self._progress: dict[TransportLink, tuple[int, int]] = {}  # bytes taken by then, since when no more
+        self._progress: dict[Line, tuple[int, int]] = {}  # bytes taken by then, since when no more
+        self._links_by_line: dict[Line, TransportLink] = {}  # of this search
+        self._searched: dict[Line, tuple[int, int]] = {}  # as `_progress`, of this search
 
     def start(self, broker: Broker, gate: Gate, seal: Callable[[], Awaitable[None]] | None) -> None:
+        self._broker = broker
         self._gate = gate
         self._seal = seal
         keeps_transient = self._settings.transient_queue_policy == "keep"
@@ -69,24 +80,25 @@ class MemoryGuard(MemoryPort):
     def _links(self) -> list[TransportLink]:
         return [] if self._gate is None else list(self._gate.links)
 
-    def find_offenders(self, now_ns: int) -> list[Offender]:
-        found: list[Offender] = []
-        progress: dict[TransportLink, tuple[int, int]] = {}
+    def begin_search(self) -> list[Line]:
         for link in self._links():
-            endpoint = link.endpoint
-            if endpoint is None:
-                continue
-            unsent = int(endpoint.unsent_bytes())
-            size = unsent + int(endpoint.held_bytes())
-            if size < OFFENCE_BYTES:
-                continue
-            taken = int(endpoint.left_bytes())
-            before = self._progress.get(link)
-            since_ns = before[1] if before is not None and before[0] == taken else now_ns
-            progress[link] = (taken, since_ns)
-            found.append(HeavyConnection(link, endpoint, size, now_ns - since_ns >= STUCK_NS))
-        self._progress = progress
-        return found
+            if link.endpoint is not None:
+                self._links_by_line[link.endpoint] = link
+        return list(self._links_by_line)
+
+    def find_offender(self, line: Line, now_ns: int) -> Offender | None:
+        size = int(line.unsent_bytes()) + int(line.held_bytes())
+        if size < OFFENCE_BYTES:
+            return None
+        taken = int(line.left_bytes())
+        before = self._progress.get(line)
+        since_ns = before[1] if before is not None and before[0] == taken else now_ns
+        self._searched[line] = (taken, since_ns)
+        return HeavyConnection(self._links_by_line[line], line, size, now_ns - since_ns >= STUCK_NS)
+
+    def end_search(self) -> None:
+        self._progress, self._searched = self._searched, {}
+        self._links_by_line = {}
 
     def resume(self, count_max: int) -> None:
         gate = self._gate
@@ -107,6 +119,22 @@ class MemoryGuard(MemoryPort):
 
     def give_back(self) -> None:
         give_back_freed_memory()
+
+    def _tidy(self) -> None:
+        """After a flood. Connections and queues that have ended refer to themselves, and Python frees such objects only when
+        very many new ones are made: on a quiet broker, hours later."""
+        if self._count() <= COLLECTED_MAX:
+            gc.collect()
+        give_back_freed_memory()
+
+    def _count(self) -> int:
+        """Of what the collector would look at: connections, sessions, queues, and records in memory, which are small."""
+        count = 0 if self._gate is None else len(self._gate.links)
+        for account in [] if self._broker is None else self._broker.accounts.values():
+            queues = account.queues.catalog.queues.values()
+            records = sum(int(queue.tail.end - queue.tail.first) for queue in queues)
+            count += len(account.sessions) + len(queues) + records // RECORDS_PER_OBJECT
+        return count
 
     def outside_bytes(self, high: int, critical: int) -> int:
         return self._group.pressure_bytes(int(high), int(critical))
@@ -131,7 +159,9 @@ class HeavyConnection(Offender):
         self._link = link
         self._line = line
 
-    def shrink(self, wanted: int) -> int:
+    def shrink(self, wanted: int, steps: int) -> int:
+        self.is_done = True
+        self.steps = STEPS_PER_END
         self._line.end(
             Ending.OUT_OF_MEMORY
         )  # most protocols tell the client why; one that does not read never hears

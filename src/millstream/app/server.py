@@ -413,8 +413,18 @@ def serve(
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     except ImportError:
         runner = asyncio.Runner()
-    with runner:
+    try:
         return runner.run(_serve(config, on_ready, on_started))
+    finally:
+        close_loop(runner)
+
+
+def close_loop(runner: asyncio.Runner) -> None:
+    """Closing needs descriptors: where there are none, it must not take the place of how the broker ended."""
+    try:
+        runner.close()
+    except (OSError, RuntimeError) as fault:
+        structlog.get_logger("millstream").debug("loop_not_closed", reason=str(fault))
 
 
 async def _serve(

@@ -35,8 +35,10 @@ from millstream.broker.account import Account
 from millstream.broker.broker import Broker
 from millstream.model.errors import Reason, Unavailable
 from millstream.model.message import NANOSECONDS, Message
+from millstream.model.queue_topic import split_queue_topic
 from millstream.runtime.disk_files import RealDisk
 from millstream.security.principal import Principal
+from millstream.security.quota import QUEUES
 from millstream.storage.disk import Disk, DiskFault, Failpoints
 from millstream.storage.stage_facts import (
     BATCH_ADVANCED,
@@ -183,14 +185,26 @@ class StageCommits:
     async def _check_topics(self, wish: Commit) -> None:
         """They were allowed when they were staged; rights may have changed since. Slice by slice: there may be very many."""
         principal = Principal(wish.owner, wish.account, "user")
+        account = self._broker.accounts.get(wish.account)
+        missing: dict[str, None] = {}  # queues that the rows make
         for stage in wish.stages:
             topics = await asyncio.to_thread(find_topics, self._disk, stage)
             for at, topic in enumerate(topics):
+                place = split_queue_topic(topic)
+                if (
+                    place is not None
+                    and account is not None
+                    and account.queues.catalog.find(place[0]) is None
+                ):
+                    missing[place[0]] = None
                 if not self._broker.authorizer.can_publish(principal, "", topic):
                     shown = topic.decode(errors="replace")
                     raise CommitRefused(403, f"{wish.owner!r} may not publish to {shown}")
                 if at % TOPICS_SLICE == TOPICS_SLICE - 1:
                     await asyncio.sleep(0)
+
+        if account is not None and missing:
+            _check_room(account, wish.owner, len(missing))
 
     def _check_target(self, wish: Commit, largest: int) -> None:
         """Refused now is better than waiting for ever afterwards."""
@@ -332,6 +346,7 @@ class StageCommits:
         self._desk.begin()
         now_ns = int(broker.clock.now_ns)
         publisher = query.name
+        user = query.owner  # whose the queues are that a row makes
         reason = Reason.SUCCESS
         done = 0
         for row in rows[at:]:
@@ -339,7 +354,8 @@ class StageCommits:
             message = Message(
                 row.topic, row.payload, row.guarantee, row.retain, row.properties, expires_ns, publisher
             )
-            answer = broker.publish_internal(account, message, None)
+            route = account.find_route(row.topic, user)
+            answer = broker.publishing.publish(account, route, message, None)
             if answer not in TAKEN:
                 reason = answer
                 break
@@ -405,6 +421,19 @@ class StageCommits:
         if dropped:
             self._log.info("stages_dropped", count=len(dropped))
         return len(dropped)
+
+
+def _check_room(account: Account, owner: str, count: int) -> None:
+    """Refused now is better than waiting for ever afterwards."""
+    reached = account.quotas.of(owner).find_reached(QUEUES, count)
+    if reached is not None:
+        account.quotas.report(QUEUES, reached, 1)
+        bound = reached.quota.bounds[QUEUES]
+        text = (
+            f"the rows make {count} queues; {reached.title} has {reached.used[QUEUES]} and may have {bound.value} "
+            f"({bound.key})"
+        )
+        raise CommitRefused(403, text, "raise the quota, or delete queues nobody needs")
 
 
 class _Waiting:

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from millstream.app.checkpoints import Checkpoints
+from millstream.app.checkpoints import Checkpoints, Folded
 from millstream.app.data_dir import prepare_data_dir
 from millstream.app.data_folder import (
     QueueFolders,
@@ -45,6 +45,7 @@ from millstream.storage.log import Log
 from millstream.storage.log_files import FOLDER, PREPARED, LogFiles
 from millstream.storage.log_recovery import Damage, log_names
 from millstream.storage.log_store import LogStore
+from millstream.storage.manifest import OLDER
 from millstream.storage.recovery import Recovery
 from millstream.storage.stop_mark import StopMark, find_unsure, remove_mark, write_mark
 from millstream.storage.store import StoredState
@@ -71,27 +72,41 @@ class DurableStore:
         self._health = health or Health(Clock())
         self._log_line = structlog.get_logger("millstream")
         self._data_dir = data_dir
-        with_sync = settings.durability == "fsync"
+        self._on_progress = on_progress
         is_packed = settings.segment_compression == "zstd"
         self._checkpoints = Checkpoints(data_dir, settings.segment_size, is_packed)
         self._checks = SegmentChecks(self._checkpoints, self._on_damage)
         self._is_to_check = settings.check_segments
         prepare_data_dir(data_dir)
         self._lock = lock(data_dir)
+        try:
+            self._open(data_dir, settings, wakeup)
+        except BaseException:
+            os.close(self._lock)  # this process may live on, and try again
+            raise
+
+    def _open(self, data_dir: Path, settings: Storage, wakeup: Wakeup) -> None:
+        """Nothing can fail any more once the threads run."""
+        with_sync = settings.durability == "fsync"
         check_restored(data_dir)
         self._disk = RealDisk(data_dir)
         self._disk.make_folder(FOLDER)
         try:
             with hold_checkpoints(data_dir):  # one may outlive the broker that started it
                 directory, found = open_folder(self._disk, data_dir)
+            self._unsure = find_unsure(self._disk, found)
+            is_unclear = any(notice.name == doubt_mark.NAME for notice in directory.notices)
+            last_doubted = EVERY_SESSION if is_unclear else doubt_mark.find_last_doubted(self._disk)
         except DiskFault as fault:
             raise StorageFault(f"{data_dir}: {fault.text}", verify_command(data_dir)) from None
         self._keeper = SharedKeeper(directory.keeper)
         self._has_segments = bool(QueueFolders(data_dir).numbers())
         fold, next_number = found.fold, found.next_number
-        self._unsure = find_unsure(self._disk, found)
         self.damage = found.damage
         self._tell(directory, found)
+        self.queries = fold.stages.queries  # that write staged batches
+        state, numbers = fold.state(), fold.numbers()
+        self._is_doubt_over = self._doubt_sessions(found, state, numbers, with_sync, last_doubted)
         self._files = self._open_files(settings, with_sync, next_number)
         kernel = open_kernel_sync(data_dir) if with_sync else None
         self._thread = LogThread(
@@ -99,20 +114,14 @@ class DurableStore:
         )
         self.log = Log(self._thread, wakeup, fold.last_sequence + 1, settings.stall_timeout * 1_000_000)
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
-        self.queries = fold.stages.queries  # that write staged batches
-        state, numbers = fold.state(), fold.numbers()
-        is_unclear = any(notice.name == doubt_mark.NAME for notice in directory.notices)
-        self._is_doubt_over = self._doubt_sessions(found, state, numbers, with_sync, is_unclear)
         self.store = LogStore(self.log, state, numbers, wall_offset_ns)
         self.segments = SegmentThread(self._disk, self._on_damaged_records, self._on_unreadable)
-        self._on_progress = on_progress
         self._checkpoint: asyncio.Task[None] | None = None
         has_old = bool(log_names(self._disk))
         # the last file that will not be written again, and the last fact in it
         self._last_sealed = (next_number - 1, int(fold.last_sequence)) if has_old else (0, 0)
-        self._folded = (
-            0 if has_old else int(fold.last_sequence)
-        )  # all facts up to here are in table and segments
+        # all facts up to here are in table and segments
+        self._folded = 0 if has_old else int(fold.last_sequence)
         self._fold_fault = ""
         self._fold_again_s = 0.0  # when to try again after a fault
         self._fold_pause_s = FOLD_PAUSE_S
@@ -123,11 +132,20 @@ class DurableStore:
         """What the start has found."""
         if directory.is_adopted:
             text = "a directory of an earlier release: it has an identity and a manifest from now on"
+            if directory.is_known:
+                text = "an earlier release has run on this directory in between: what it wrote is taken over"
             self._log_line.warning("storage_adopted", text=text)
         for notice in directory.notices:
-            self._on_damage(notice.text)
+            if notice.kind == OLDER:  # what it does not name is there, and is used
+                self._log_line.warning("storage_adopted", text=notice.text)
+            else:
+                self._on_damage(notice.text)
         for damage in [*directory.damage, *found.damage]:
             self._on_damage(damage.sentence())
+        if found.skipped:
+            most = max([last - first + 1 for _, first, last in found.skipped])
+            text = f"facts of the log are lost, and offsets may be with them: {len(found.skipped)} queues go on up to {most} later"
+            self._log_line.warning("storage_offsets_skipped", text=text)
         for cut in found.cuts:
             self._log_line.warning("storage_cut", range=cut.sentence())
 
@@ -151,24 +169,28 @@ class DurableStore:
         state: StoredState,
         numbers: dict[tuple[str, str], int],
         with_sync: bool,
-        is_unclear: bool,
+        last: int,
     ) -> bool:
-        """Say of which sessions the clients may know more than the log does; whether the mark that says so may go."""
-        last = EVERY_SESSION if is_unclear else doubt_mark.find_last_doubted(self._disk)
+        """Say of which sessions the clients may know more than the log does: up to `last` by the mark that says so, EVERY_SESSION
+        where it cannot be read. Whether the mark may go."""
         is_unclear = last == EVERY_SESSION
         if is_unclear or (with_sync and (found.has_marks or found.damage)):  # no later start would see it
             newest = max([NO_SESSION if is_unclear else last, *numbers.values()])
             if newest not in (NO_SESSION, last):
-                self._mark_doubt(newest)
+                self._mark_doubt(newest, has_mark=False)
                 last = newest
         is_over = not doubt_mark.doubt_sessions(state, numbers, last) and last != NO_SESSION
+        if not is_over:
+            self._mark_doubt(last, has_mark=True)
         if not with_sync:
             doubt_mark.doubt_sessions(state, numbers, EVERY_SESSION)
         return is_over
 
-    def _mark_doubt(self, last_session: int) -> None:
+    def _mark_doubt(self, last_session: int, has_mark: bool) -> None:
+        """First the mark, then the manifest, which a start that died in between has left behind."""
         try:
-            doubt_mark.write_mark(self._disk, last_session)
+            if not has_mark:
+                doubt_mark.write_mark(self._disk, last_session)
             self._keeper.doubt(last_session)
         except DiskFault as fault:
             raise StorageFault(f"{self._data_dir}: {fault.text}", verify_command(self._data_dir)) from None
@@ -228,11 +250,12 @@ class DurableStore:
 
     async def _run_checkpoint(self, last_file: int, last_sequence: int) -> None:
         try:
-            self._fold_fault, damage = await self._checkpoints.fold(last_file)
+            folded = await self._checkpoints.fold(last_file)
         except OSError as error:  # there is no process to be had now
-            self._fold_fault, damage = f"its process cannot be used: {error.strerror or error}", []
-        for line in damage:
+            folded = Folded(f"its process cannot be used: {error.strerror or error}", [])
+        for line in folded.damage:
             self._on_damage(line)
+        self._fold_fault = folded.fault
         self._checkpoint = None
         if self._fold_fault:
             self._log_line.debug("checkpoint_failed", reason=self._fold_fault)
@@ -244,7 +267,9 @@ class DurableStore:
         self._health.end(CHECKPOINT_FAILING)
         self._fold_pause_s = FOLD_PAUSE_S
         self._folded = last_sequence
-        self._keeper.note_folded(last_file, last_sequence)
+        self._keeper.note_folded(
+            folded.file, folded.sequence
+        )  # less than was asked for, where a file is damaged
         self._on_folded(last_sequence)
         if self._files.sealed and not self._is_closing:
             self._fold_sealed()
@@ -351,6 +376,6 @@ class DurableStore:
     def _mark_stop(self) -> None:
         try:
             write_mark(self._disk, StopMark(int(self.log.position), self._unsure))
-            self._keeper.stop(int(self.log.position))
+            self._keeper.stop(int(self.log.position), self._files.last_in_file())
         except DiskFault as fault:
             self._log_line.warning("stop_not_marked", reason=fault.text)

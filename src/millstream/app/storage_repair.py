@@ -1,87 +1,63 @@
 """Repairs a data directory no broker runs on: what is damaged goes to `quarantine`, the rest becomes whole again.
 
-The order makes it safe to be killed at any point and to be run again: what is taken away is kept elsewhere first.
+It may be killed at any point and run again: what is taken away is kept elsewhere first, and a mark (`storage/repair_mark.py`)
+says from before the first change to after the last that a repair is under way, and what it had found.
 Segments come before the log, because folding the log appends to them.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Final
 
 from millstream.app.data_folder import STATE, StorageFault, adopt_folder, recover_folder
 from millstream.app.storage_survey import Survey
 from millstream.app.table_repair import (
-    free_path,
-    keep_progress,
+    copy_aside,
+    enter_progress,
+    move_aside,
     replace_table,
     set_strangers_aside,
     skip_numbers,
+    skip_offsets,
 )
 from millstream.runtime.checkpoint_run import run as run_checkpoint
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
+from millstream.storage import repair_mark
 from millstream.storage.checkpoint import query_entry
-from millstream.storage.disk import Disk, DiskFault
+from millstream.storage.disk import Disk, DiskFault, Failpoints
 from millstream.storage.doubt_mark import EVERY_SESSION, write_mark
 from millstream.storage.log_files import FOLDER as LOG_FOLDER
 from millstream.storage.manifest import FOREIGN
+from millstream.storage.offset_gaps import note_gap
 from millstream.storage.recovery import QUARANTINE
-from millstream.storage.segment_check import rewrite_segment
-from millstream.storage.segment_format import folder_name, index_name
+from millstream.storage.repair_mark import RepairMark
+from millstream.storage.segment_check import CheckedSegment, rewrite_segment
+from millstream.storage.segment_format import index_name
 from millstream.storage.stage_facts import decode_query, encode_query
 from millstream.storage.stage_format import stage_name
 from millstream.storage.stop_mark import remove_mark
-from millstream.storage.stream_gaps import find_all_gaps, note_gap
+from millstream.storage.stream_gaps import find_all_gaps
 from millstream.storage.table import Table
-from millstream.storage.table_check import BadEntry, check_table
+from millstream.storage.table_check import check_table
 
 _COPIES_MAX: Final = 1000
 
 
-def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
+def repair_storage(data_dir: Path, survey: Survey, failpoints: Failpoints | None = None) -> list[str]:
     """Do what the survey asks for. Gives a sentence for every step that was taken."""
     if survey.foreign:
         text = f"{survey.foreign[0]} was written by a newer release, which must repair it"
         raise StorageFault(text, "millstream --version")
+    if survey.unreadable:
+        text = f"the disk does not give {survey.unreadable[0]}; put a copy in its place, or move it away to do without its messages"
+        raise StorageFault(text, "dmesg")
     disk = RealDisk(data_dir)
     done: list[str] = []
     try:
-        remove_mark(disk)  # it spoke of what is changed now
-        has_lost_facts = survey.has_log_damage or bool(survey.table_fault) or bool(survey.incomplete)
-        if has_lost_facts or survey.table.bad:
-            write_mark(disk, EVERY_SESSION)  # what is lost, clients may still know
-        _set_logs_aside(data_dir, survey, done)
-        if survey.table_fault:
-            replace_table(disk, data_dir, survey, done)
-            _drop_dangling(disk, data_dir, done)
-            set_strangers_aside(data_dir, done)
-        elif survey.table.bad:
-            _drop_entries(disk, data_dir, survey, done)
-            keep_progress(data_dir, survey)
-            set_strangers_aside(data_dir, done)  # an entry may have been that of a queue
-        _set_segments_aside(disk, data_dir, survey, done)
-        for checked in survey.segments:
-            for missing in checked.lost:
-                _set_aside(disk, checked.name, missing.stored_start, missing.stored_end, done)
-            if checked.fault is not None:
-                _set_aside(disk, checked.name, 0, 32, done)
-            if checked.is_index_bad and not checked.must_rewrite():
-                _set_aside(disk, index_name(checked.queue, checked.first), 0, 1 << 30, done)
-            rewrite_segment(disk, checked)
-            done.append(f"{checked.name}: {checked.records} records kept, its index made again")
-        if has_lost_facts or survey.bad_stages:
-            _fold_log(disk, data_dir, done)
-        if survey.bad_stages:
-            _end_batches(disk, data_dir, survey, done)
-        _note_gaps(disk, data_dir, done)
-        if has_lost_facts or survey.table.bad:
-            skip_numbers(data_dir, survey)
-        adopt_folder(disk, data_dir)
-        done.append("manifest: written anew")
+        _repair(disk, data_dir, survey, failpoints or find_failpoints(), done)
     except DiskFault as fault:
         raise StorageFault(fault.text, "millstream storage repair") from fault
     except OSError as error:
@@ -90,19 +66,69 @@ def repair_storage(data_dir: Path, survey: Survey) -> list[str]:
     return done
 
 
-def _set_logs_aside(data_dir: Path, survey: Survey, done: list[str]) -> None:
+def _repair(disk: Disk, data_dir: Path, survey: Survey, failpoints: Failpoints, done: list[str]) -> None:
+    has_lost_facts = survey.has_log_damage or bool(survey.table_fault) or bool(survey.incomplete)
+    has_lost_entries = bool(survey.table_fault) or bool(survey.table.bad)
+    loss = RepairMark(has_lost_facts, has_lost_entries, survey.lost_facts).join(survey.unfinished)
+    repair_mark.write_mark(disk, loss)
+    remove_mark(disk)  # it spoke of what is changed now
+    has_lost_any = loss.has_lost_facts or loss.has_lost_entries
+    if has_lost_any:
+        write_mark(disk, EVERY_SESSION)  # what is lost, clients may still know
+    failpoints.hit("repair.after_mark")
+    _set_logs_aside(disk, data_dir, survey, done)
+    failpoints.hit("repair.after_logs")
+    if survey.table_fault:
+        replace_table(disk, data_dir, survey, failpoints, done)
+    if loss.has_lost_entries:
+        _drop_entries(disk, data_dir, survey, done)
+        failpoints.hit("repair.after_entries")
+        set_strangers_aside(disk, data_dir, done)  # an entry may have been that of a queue
+        failpoints.hit("repair.after_strangers")
+    _set_segments_aside(disk, data_dir, survey, done)
+    failpoints.hit("repair.after_segments_aside")
+    for checked in survey.segments:
+        _repair_segment(disk, checked, done)
+        failpoints.hit("repair.after_segment")
+    if loss.has_lost_facts or survey.bad_stages:
+        _fold_log(disk, data_dir, done)
+        failpoints.hit("repair.after_fold")
+    if survey.bad_stages:
+        _end_batches(disk, data_dir, survey, done)
+    _note_gaps(disk, data_dir, done)
+    if has_lost_any:
+        skip_numbers(data_dir, survey)
+    if loss.lost_facts:
+        skip_offsets(data_dir, loss.lost_facts, done)
+    failpoints.hit("repair.before_adopt")
+    adopt_folder(disk, data_dir)
+    failpoints.hit("repair.after_adopt")
+    repair_mark.remove_mark(disk)
+    done.append("manifest: written anew")
+
+
+def _repair_segment(disk: Disk, checked: CheckedSegment, done: list[str]) -> None:
+    for missing in checked.lost:
+        _set_aside(disk, checked.name, missing.stored_start, missing.stored_end, done)
+    if checked.fault is not None:
+        _set_aside(disk, checked.name, 0, 32, done)
+    if checked.is_index_bad and not checked.must_rewrite():
+        _set_aside(disk, index_name(checked.queue, checked.first), 0, 1 << 30, done)
+    rewrite_segment(disk, checked)
+    done.append(f"{checked.name}: {checked.records} records kept, its index made again")
+
+
+def _set_logs_aside(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -> None:
     """Files of other directories go; those that are cut short or lack something are kept as they are, and used."""
     for fault in survey.incomplete:
         path = data_dir / fault.name
         if path.parent.name != LOG_FOLDER or not path.exists():
             continue
-        target = free_path(data_dir / QUARANTINE / fault.name.replace("/", "-"))
-        target.parent.mkdir(mode=0o700, exist_ok=True)
         if fault.kind == FOREIGN:
-            os.rename(path, target)
-            done.append(f"{fault.name}: moved to {QUARANTINE}/{target.name}")
+            move_aside(disk, data_dir, fault.name, done)
         else:
-            shutil.copyfile(path, target)
+            target = copy_aside(path, data_dir / QUARANTINE / fault.name.replace("/", "-"))
+            disk.sync_folder(QUARANTINE)
             done.append(f"{fault.name}: copied to {QUARANTINE}/{target.name}")
 
 
@@ -111,39 +137,25 @@ def _set_segments_aside(disk: Disk, data_dir: Path, survey: Survey, done: list[s
     for found in survey.inventory.faults:
         if found.fault.kind != FOREIGN:
             continue
-        for name in (found.fault.name, index_name(found.queue, found.first)):
+        for name in (index_name(found.queue, found.first), found.fault.name):
             if (data_dir / name).exists():
-                target = free_path(data_dir / QUARANTINE / name.replace("/", "-"))
-                target.parent.mkdir(mode=0o700, exist_ok=True)
-                os.rename(data_dir / name, target)
-                done.append(f"{name}: moved to {QUARANTINE}/{target.name}")
-        disk.sync_folder(folder_name(found.queue))
+                move_aside(disk, data_dir, name, done)
     if survey.strangers:
-        set_strangers_aside(data_dir, done)
+        set_strangers_aside(disk, data_dir, done)
 
 
 def _drop_entries(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -> None:
-    """Also what named an entry that goes: it could not be used any more."""
-    _drop_all(disk, data_dir, survey.table.bad, done)
-
-
-def _drop_all(disk: Disk, data_dir: Path, bad: list[BadEntry], done: list[str]) -> None:
+    """Those that cannot be trusted, and then what named an entry that goes: it could not be used any more."""
     table = LmdbTable(data_dir / STATE, is_lenient=True)
     try:
-        bad = bad or check_table(table).bad
-        while bad:
+        while bad := check_table(table).bad:
             for entry in bad:
                 _drop_entry(disk, table, entry.key, entry.text, done)
-            bad = check_table(table).bad
+        enter_progress(table, survey)
         table.trust()
         table.commit()
     finally:
         table.close()
-
-
-def _drop_dangling(disk: Disk, data_dir: Path, done: list[str]) -> None:
-    """What is left of a table may name what is not."""
-    _drop_all(disk, data_dir, [], done)
 
 
 def _drop_entry(disk: Disk, table: Table, key: bytes, text: str, done: list[str]) -> None:
@@ -201,7 +213,7 @@ def _note_gaps(disk: Disk, data_dir: Path, done: list[str]) -> None:
     try:
         gaps = find_all_gaps(disk, table)
         for gap in gaps:
-            note_gap(table, gap)
+            note_gap(table, gap.queue.number, gap.first, gap.last)
             done.append(f"{STATE}: {gap.sentence()} noted as lost")
         if gaps:
             table.commit()

@@ -5,28 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.app.data_folder import STATE, check_table_file, find_strangers
+from millstream.app.data_folder import STATE, check_table_file, find_strangers, has_table
 from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import LmdbTable
+from millstream.runtime.lmdb_table import LmdbTable, salvage_entries
 from millstream.runtime.table_check_run import check_in_process
 from millstream.storage import queue_facts
-from millstream.storage.checkpoint import load_queues, load_stages, read_meta
+from millstream.storage.checkpoint import META, decode_meta, load_queues, load_stages, read_meta
 from millstream.storage.directory import check_queues, open_directory, read_manifest
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.log_inventory import LogContent, check_bounds, read_log
 from millstream.storage.log_recovery import RecoveredFile
-from millstream.storage.manifest import DAMAGED, FOREIGN, MISSING, TABLE_FILE, Incomplete, Manifest
+from millstream.storage.lost_facts import count_lost_facts
+from millstream.storage.manifest import (
+    DAMAGED,
+    FOREIGN,
+    MISSING,
+    OLDER,
+    TABLE_FILE,
+    UNREADABLE,
+    Incomplete,
+    Manifest,
+)
+from millstream.storage.offset_gaps import load_gaps
 from millstream.storage.recovery import find_gap
-from millstream.storage.segment_check import CheckedSegment
+from millstream.storage.repair_mark import NAME as MARK_NAME
+from millstream.storage.repair_mark import RepairMark, find_mark
+from millstream.storage.segment_check import CheckedSegment, make_unreadable
 from millstream.storage.segment_format import decode_names, folder_name
-from millstream.storage.segment_list import SegmentInventory
+from millstream.storage.segment_list import NEWER, SegmentInventory, load_lists
 from millstream.storage.segment_survey import GAP_TEXT, SegmentFinding
 from millstream.storage.stage_facts import FIRST_KIND, LAST_KIND, StageFold, StoredQuery
 from millstream.storage.stage_format import StageFault, stage_name
 from millstream.storage.stage_reader import StageReader
 from millstream.storage.stored_queue import QueueFold, StoredQueue
-from millstream.storage.stream_gaps import check_queue, find_gaps, load_gaps
+from millstream.storage.stream_gaps import check_queue, find_gaps
 from millstream.storage.table_check import CheckedTable
+from millstream.storage.table_rest import find_progress, is_content, keep_unlisted, stand_in
 
 Progress = Callable[[str, int, int], None]  # what is read, files done, files in all
 
@@ -66,11 +80,16 @@ class Survey:
         self.inventory = SegmentInventory()  # of all files of queues
         self.strangers: list[Incomplete] = []  # folders that no queue has
         self.foreign: list[str] = []  # what a newer release has written
+        self.unreadable: list[str] = []  # segments that the disk does not give
         self.stages = StageFold()  # batches that are decided and not done
         self.bad_stages: dict[str, StoredQuery] = {}
         self.incomplete: list[Incomplete] = []  # why a start refuses, beside damage inside of files
         self.manifest: Manifest | None = None
         self.known_gaps: dict[int, list[tuple[int, int]]] = {}  # by queue: what an earlier repair told of
+        self.unfinished: RepairMark | None = None  # a repair was killed
+        self.progress = (0, 0)  # (last sequence, last file) that the log need not hold any more
+        self.table_sequence = 0  # and what of that the table has
+        self.lost_facts = 0  # at most
 
     def is_damaged(self) -> bool:
         return any(finding.is_damaged for finding in self.findings)
@@ -79,15 +98,20 @@ class Survey:
 def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
     survey = Survey()
     disk = RealDisk(data_dir)
+    _survey_mark(survey, disk)
     _survey_manifest(survey, disk)
     queues, last_sequence, folded = _survey_table(survey, disk, data_dir)
-    content = read_log(disk, folded, survey.manifest)
+    content = read_log(disk, folded, last_sequence, survey.manifest)
+    for notice in content.notices:
+        survey.findings.append(Finding(notice.name, "", 0, notice.what, False, []))
     if survey.manifest is not None:
         check_bounds(survey.manifest, content, folded, last_sequence)
     if any(fault.name == TABLE_FILE for fault in content.faults) and not survey.table_fault:
         fault = content.faults.pop()
-        survey.findings = [finding for finding in survey.findings if finding.file != "state"]
-        queues, last_sequence, folded = _without_table(survey, fault.what, fault.kind)
+        survey.findings = [finding for finding in survey.findings if finding.file != STATE]
+        queues, last_sequence, folded = _without_table(survey, data_dir, fault.what, fault.kind)
+    survey.progress = (last_sequence, folded)
+    survey.lost_facts = count_lost_facts(survey.manifest, content, survey.table_sequence, last_sequence)
     firsts = {queue: _list_own(survey, disk, queue) for queue in queues}
     total = len(content.files) + sum(len(found) for found in firsts.values())
     done = 0
@@ -105,17 +129,24 @@ def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
         _survey_files(survey, queue)
         segments: list[CheckedSegment] = []
         for at in range(len(firsts[number])):
-            checked = check_queue(disk, queue, firsts[number], at)
+            checked = _check(disk, queue, firsts[number], at)
             end = queue.next if checked.is_last else firsts[number][at + 1]
             _survey_segment(survey, checked, queue, end)
             segments.append(checked)
             done += 1
             on_progress("segments", done, total)
         _survey_gaps(survey, queue, segments)
-    if not survey.table_fault:
+    if not survey.table_fault and has_table(data_dir):
         _survey_strangers(survey, data_dir, content)
     _survey_stages(survey, disk)
     return survey
+
+
+def _check(disk: Disk, queue: StoredQueue, firsts: list[int], at: int) -> CheckedSegment:
+    try:
+        return check_queue(disk, queue, firsts, at)
+    except DiskFault as fault:
+        return make_unreadable(queue.number, firsts[at], at + 1 == len(firsts), fault)
 
 
 def _list_own(survey: Survey, disk: Disk, queue: int) -> list[int]:
@@ -127,8 +158,10 @@ def _list_own(survey: Survey, disk: Disk, queue: int) -> list[int]:
 def _survey_files(survey: Survey, queue: StoredQueue) -> None:
     """Those of a queue that are missing, cut short or not its own."""
     for found in survey.inventory.faults_of(queue.number):
+        if found.fault.kind == UNREADABLE:
+            continue  # told with what is in it
         lost: list[str] = []
-        if not queue.is_stream():  # of a stream every offset that is missing is named below
+        if not queue.is_stream() and found.fault.kind != NEWER:  # of a stream what is missing is named below
             word = "those left of" if found.fault.kind in (FOREIGN, MISSING) else "those at the end of"
             lost.append(f"{word} the offsets {found.first} to {found.end - 1} of the queue {queue.name!r}")
         survey.findings.append(
@@ -152,6 +185,12 @@ def _survey_strangers(survey: Survey, data_dir: Path, content: LogContent) -> No
         survey.findings.append(Finding(stranger.name, "", 0, f"damaged: it {stranger.what}", True, []))
 
 
+def _survey_mark(survey: Survey, disk: Disk) -> None:
+    survey.unfinished = find_mark(disk)
+    if survey.unfinished is not None:
+        survey.findings.append(Finding(MARK_NAME, "", 0, "damaged: a repair did not finish", True, []))
+
+
 def _survey_manifest(survey: Survey, disk: Disk) -> None:
     try:
         survey.manifest = read_manifest(disk)
@@ -168,26 +207,27 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
     """(queues, last sequence, last file) of the last checkpoint, as far as it can be read."""
     try:
         check_table_file(disk, data_dir)
-        if not (data_dir / TABLE_FILE).exists():
+        if not has_table(data_dir):
             return {}, 0, 0
         checked = check_in_process(data_dir)
     except Incomplete as fault:
-        return _without_table(survey, fault.what, fault.kind)
+        return _without_table(survey, data_dir, fault.what, fault.kind)
     if isinstance(checked, str):
-        return _without_table(survey, checked, DAMAGED)
+        return _without_table(survey, data_dir, checked, DAMAGED)
     survey.table = checked
-    lost = [f"{entry.text} ({entry.key[:40].hex()})" for entry in checked.bad]
-    state = f"damaged: {len(lost)} entries cannot be trusted" if lost else "good"
-    bad = {entry.key for entry in checked.bad}
-    table = LmdbTable(data_dir / "state", is_lenient=True)
+    lost = [f"{entry.text} ({entry.key[:40].hex()})" for entry in checked.bad if is_content(entry.key)]
+    state = f"damaged: {len(checked.bad)} entries cannot be trusted" if checked.bad else "good"
+    table = LmdbTable(data_dir / STATE, is_lenient=True)
     try:
-        for key in bad:
-            table.delete(key)  # never committed
+        for entry in checked.bad:  # none of this is committed
+            table.delete(entry.key)
+            stand_in(table, entry.key, disk, survey.manifest)
+        survey.table_sequence = read_meta(table)[0]
         try:
             directory = open_directory(disk, table, "")
         except Incomplete as fault:
             if fault.name == TABLE_FILE:
-                return _without_table(survey, fault.what, fault.kind)
+                return _without_table(survey, data_dir, fault.what, fault.kind)
             if not survey.incomplete:
                 _blame(survey, fault, "", [])
             if fault.kind == FOREIGN:
@@ -195,10 +235,12 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
         else:
             for notice in directory.notices:
                 survey.findings.append(Finding(notice.name, "", 0, notice.what, False, []))
-        survey.findings.append(Finding("state", "entries", checked.entries, state, bool(lost), lost))
+        survey.findings.append(Finding(STATE, "entries", checked.entries, state, bool(checked.bad), lost))
         queues = QueueFold()
         load_queues(table, queues)
         survey.inventory = check_queues(disk, table)
+        if checked.bad or survey.unfinished is not None:
+            keep_unlisted(disk, survey.inventory, queues.queues, load_lists(table))
         load_stages(table, survey.stages)
         survey.known_gaps = {number: load_gaps(table, number) for number in queues.queues}
         last_sequence, folded = read_meta(table)
@@ -207,15 +249,30 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
     return queues.queues, last_sequence, folded
 
 
-def _without_table(survey: Survey, fault: str, kind: str) -> tuple[dict[int, StoredQueue], int, int]:
+def _without_table(
+    survey: Survey, data_dir: Path, fault: str, kind: str
+) -> tuple[dict[int, StoredQueue], int, int]:
     survey.table_fault = fault
     survey.table_fault_kind = kind
     lost = [
         "every fact that was folded into it and cannot be read: of sessions, queues and their groups, exchanges, retained messages"
     ]
-    survey.findings.append(Finding("state", "entries", 0, f"damaged: {fault}", True, lost))
-    manifest = survey.manifest
-    return ({}, 0, 0) if manifest is None else ({}, manifest.folded_sequence, manifest.folded_file)
+    survey.findings.append(Finding(STATE, "entries", 0, f"damaged: {fault}", True, lost))
+    sequence, file = find_progress(RealDisk(data_dir), survey.manifest)
+    if kind == DAMAGED:
+        survey.table_sequence = _find_salvaged(data_dir, sequence)
+    elif kind != OLDER:
+        survey.table_sequence = 0
+    return {}, sequence, file
+
+
+def _find_salvaged(data_dir: Path, sequence: int) -> int:
+    """Up to which fact the queues are known whose entries can still be read."""
+    entries, is_newest = salvage_entries(data_dir / STATE)
+    meta = entries.get(META)
+    if meta is None:
+        return sequence if is_newest else 0
+    return min(sequence, decode_meta(meta)[0])
 
 
 def _survey_log(survey: Survey, found: RecoveredFile, last_sequence: int, faults: list[Incomplete]) -> int:
@@ -256,8 +313,12 @@ def _survey_segment(survey: Survey, checked: CheckedSegment, queue: StoredQueue,
     found = SegmentFinding(checked, queue, end)
     if checked.is_foreign:
         survey.foreign.append(checked.name)
-    if found.is_damaged:
+    if checked.read_fault:
+        survey.unreadable.append(checked.name)
+    elif found.is_damaged:
         survey.segments.append(checked)
+    else:
+        checked.forget_index()
     survey.findings.append(
         Finding(checked.name, "records", checked.records, found.state, found.is_damaged, found.lost)
     )

@@ -7,88 +7,101 @@ knows then keep their segments in quarantine.
 
 from __future__ import annotations
 
+import filecmp
 import os
+import shutil
 from pathlib import Path
 from typing import Final
 
 from millstream.app.data_folder import STATE, QueueFolders
 from millstream.app.storage_survey import Survey
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import FILE_NAME, SUM, LmdbTable, open_entry
-from millstream.storage.checkpoint import load_queues, put_last_queue, put_meta, put_queue, read_meta
-from millstream.storage.disk import Disk, DiskFault
-from millstream.storage.manifest import DAMAGED, OLDER
+from millstream.runtime.lmdb_table import FILE_NAME, LmdbTable, salvage_entries
+from millstream.storage.checkpoint import (
+    IDENTITY,
+    load_queues,
+    put_last_queue,
+    put_meta,
+    put_queue,
+    read_meta,
+)
+from millstream.storage.disk import Disk, Failpoints
+from millstream.storage.manifest import DAMAGED, OLDER, TABLE_FILE
+from millstream.storage.offset_gaps import note_gap
 from millstream.storage.recovery import QUARANTINE
 from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
+from millstream.storage.segment_list import LISTED, PREFIX
 from millstream.storage.segment_reader import SegmentReader
 from millstream.storage.stored_queue import QueueFold
 from millstream.storage.table import Table
-from millstream.storage.table_pages import TablePages
 
 NUMBERS_SKIPPED: Final = 1 << 16  # of queues, where it is not known which were given
 UNFINISHED: Final = "state.repaired"
 
 
-def replace_table(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -> None:
-    entries = _find_entries(data_dir, survey.table_fault_kind)
+def replace_table(
+    disk: Disk, data_dir: Path, survey: Survey, failpoints: Failpoints, done: list[str]
+) -> None:
+    """The new one takes the place of the old one in one step; up to there the old one is where it was, and the next repair makes
+    another of it."""
+    is_ours = survey.table_fault_kind in (DAMAGED, OLDER)
+    entries = salvage_entries(data_dir / STATE)[0] if is_ours else {}
     unfinished = data_dir / UNFINISHED
     remove_tree(unfinished)
     table = LmdbTable(unfinished)
     try:
         for key, value in entries.items():
-            table.put(key, value)
-        _enter_progress(table, survey)
-        if survey.table_fault_kind == OLDER:
-            _move_up(disk, table, done)
+            if (
+                key != LISTED and key[:1] != PREFIX
+            ):  # not all of the names may be left: what is there is listed anew
+                table.put(key, value)
+        enter_progress(table, survey)
+        _move_up(disk, table, done)
         table.commit()
     finally:
         table.close()
-    target = free_path(data_dir / QUARANTINE / STATE)
-    target.parent.mkdir(mode=0o700, exist_ok=True)
-    if (data_dir / STATE).exists():
-        os.rename(data_dir / STATE, target)
-        done.append(f"{STATE}: moved to {QUARANTINE}/{target.name}")
-    os.rename(unfinished, data_dir / STATE)
+    failpoints.hit("repair.before_keep_table")
+    _keep_old(disk, data_dir, done)
+    failpoints.hit("repair.before_rename_table")
+    disk.make_folder(STATE)
+    disk.rename(f"{UNFINISHED}/{FILE_NAME}", TABLE_FILE)
+    failpoints.hit("repair.after_rename_table")
+    disk.sync_folder(STATE)
     disk.sync_folder(".")
+    remove_tree(unfinished)
     done.append(f"{STATE}: {len(entries)} entries kept" if entries else f"{STATE}: begun anew")
 
 
-def _find_entries(data_dir: Path, kind: str) -> dict[bytes, bytes]:
-    """Of the old table, without what cannot be trusted."""
-    if kind not in (DAMAGED, OLDER):
-        return {}
-    try:
-        file = RealDisk(data_dir / STATE).open(FILE_NAME)
-    except DiskFault:
-        return {}
-    try:
-        found = TablePages(file, keeps_entries=True).entries
-    finally:
-        file.close()
-    entries: dict[bytes, bytes] = {}
-    for key, stored in found.items():
-        value = open_entry(key, stored)
-        if key != SUM and value is not None:
-            entries[key] = value
-    return entries
+def _keep_old(disk: Disk, data_dir: Path, done: list[str]) -> None:
+    source = data_dir / TABLE_FILE
+    if source.exists():
+        target = copy_aside(source, data_dir / QUARANTINE / STATE / FILE_NAME)
+        disk.sync_folder(f"{QUARANTINE}/{STATE}")
+        disk.sync_folder(QUARANTINE)
+        disk.sync_folder(".")
+        done.append(f"{STATE}: copied to {QUARANTINE}/{STATE}/{target.name}")
 
 
-def keep_progress(data_dir: Path, survey: Survey) -> None:
-    """Also where the entry that said so was among the bad ones."""
-    table = LmdbTable(data_dir / STATE)
-    try:
-        _enter_progress(table, survey)
-        table.commit()
-    finally:
-        table.close()
+def copy_aside(source: Path, target: Path) -> Path:
+    """Under this name or the next that is free, once: a repair that was killed may have done it. Its folder is to be synced."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for known in target.parent.glob(f"{target.name}*"):
+        if filecmp.cmp(known, source, shallow=False):
+            return known
+    found = free_path(target)
+    with source.open("rb") as old, found.open("xb") as new:
+        shutil.copyfileobj(old, new)
+        new.flush()
+        os.fsync(new.fileno())
+    return found
 
 
-def _enter_progress(table: Table, survey: Survey) -> None:
-    """What the manifest says was folded is not in the log any more, whether the table has it or not."""
-    manifest = survey.manifest
-    if manifest is not None:
-        sequence, file = read_meta(table)
-        put_meta(table, max(sequence, manifest.folded_sequence), max(file, manifest.folded_file))
+def enter_progress(table: Table, survey: Survey) -> None:
+    """What was folded is not in the log any more, whether the table has it or not. And it stays the table of this directory until
+    the whole is repaired: else the next try would take it for one of another."""
+    sequence, file = read_meta(table)
+    put_meta(table, max(sequence, survey.progress[0]), max(file, survey.progress[1]))
+    if survey.manifest is not None:
+        table.put(IDENTITY, survey.manifest.identity.encode())
 
 
 def _move_up(disk: Disk, table: Table, done: list[str]) -> None:
@@ -108,7 +121,7 @@ def _move_up(disk: Disk, table: Table, done: list[str]) -> None:
         reader.close()
 
 
-def set_strangers_aside(data_dir: Path, done: list[str]) -> None:
+def set_strangers_aside(disk: Disk, data_dir: Path, done: list[str]) -> None:
     """Folders of queues that the table does not know: none of their files may be taken for one of another queue."""
     queues = QueueFold()
     table = LmdbTable(data_dir / STATE)
@@ -119,10 +132,7 @@ def set_strangers_aside(data_dir: Path, done: list[str]) -> None:
     for number in QueueFolders(data_dir).numbers():
         if number in queues.queues:
             continue
-        target = free_path(data_dir / QUARANTINE / f"{QUEUE_FOLDER}-{number}")
-        target.parent.mkdir(mode=0o700, exist_ok=True)
-        os.rename(data_dir / QUEUE_FOLDER / str(number), target)
-        done.append(f"{QUEUE_FOLDER}/{number}: moved to {QUARANTINE}/{target.name}")
+        move_aside(disk, data_dir, f"{QUEUE_FOLDER}/{number}", done)
 
 
 def skip_numbers(data_dir: Path, survey: Survey) -> None:
@@ -138,6 +148,37 @@ def skip_numbers(data_dir: Path, survey: Survey) -> None:
         table.commit()
     finally:
         table.close()
+
+
+def skip_offsets(data_dir: Path, count: int, done: list[str]) -> None:
+    """Where facts are lost, offsets of queues may be lost with them, which clients have seen: go on behind any of them. What is
+    skipped before that is a gap nobody counts, and that no stream is missing."""
+    queues = QueueFold()
+    table = LmdbTable(data_dir / STATE)
+    try:
+        load_queues(table, queues)
+        for queue in queues.queues.values():
+            queue.pass_gaps()
+            first = queue.next
+            queue.skip_to(first + count)
+            if queue.low_mark() < first:  # else it is empty
+                note_gap(table, queue.number, first, queue.next - 1)
+            put_queue(table, queue)
+        table.commit()
+    finally:
+        table.close()
+    if queues.queues:
+        text = "as many may have been lost with facts of the log; they do not count as messages"
+        done.append(f"{STATE}: every queue goes on {count} offsets later: {text}")
+
+
+def move_aside(disk: Disk, data_dir: Path, name: str, done: list[str]) -> None:
+    target = free_path(data_dir / QUARANTINE / name.replace("/", "-"))
+    disk.make_folder(QUARANTINE)
+    disk.rename(name, f"{QUARANTINE}/{target.name}")
+    disk.sync_folder(QUARANTINE)
+    disk.sync_folder(name.rpartition("/")[0] or ".")
+    done.append(f"{name}: moved to {QUARANTINE}/{target.name}")
 
 
 def free_path(path: Path) -> Path:

@@ -73,7 +73,7 @@ class Account:
         self.router = Router(limits.route_cache_max, exchanges)
         catalog = Catalog(name, self.router, agenda, self.quotas)
         self.queues = QueueAccess(catalog, limits.queue_auto_create)
-        self.exchanges = ExchangeAccess(name, exchanges, self.router, self.queues, store, limits)
+        self.exchanges = ExchangeAccess(name, exchanges, self.router, self.queues, store, limits, tasks)
         self.retained = Retained(limits.retained_messages_max, limits.retained_bytes_max)
         self.owner_rights = OwnerRights(name, authorizer, authenticator)
         catalog.exchanges = LetterPost(self.exchanges, self.owner_rights, self.counters)

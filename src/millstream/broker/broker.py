@@ -79,15 +79,13 @@ class Broker:
         self.authorizer = authorizer
         self.clock = clock or Clock()
         self.health = health or Health(self.clock)
-        self.pressure = Pressure(limits.slow_grace_ms)
+        self.pressure = Pressure(limits.slow_grace_ms, self.health)
         self.held = Held(store)
         self.agenda = Agenda(store, source or NoSegments(), self.clock, wakeup, self.pressure, limits)
         self.tasks = TaskQueue(wakeup)
         self.turns = TurnFigures(self.health)
         self.memory = memory or MemoryBudget(limits)
-        self.publishing = Publishing(
-            limits.async_fan_out, limits.fan_out_pending_max, self.memory, self.health
-        )
+        self.publishing = Publishing(limits, self.memory, self.health)
         self._authenticator = authenticator
         self._revoked = RevokedRights(self.health)
         self.accounts: dict[str, Account] = {}
@@ -148,7 +146,7 @@ class Broker:
             older.end(Ending.TAKEN_OVER)  # calls back into `close_line`, which may end the session
             session = account.sessions.get(client_id)
         if session is not None and clean_start:
-            self.end_session(session)
+            self.end_session(session, line)
             session = None
         if session is None:
             if self.session_count >= self.limits.sessions_max:
@@ -200,7 +198,7 @@ class Broker:
         if not with_will and session.will is not None:
             self._drop_will(session)
         if session.expiry_s == 0:
-            self.end_session(session)
+            self.end_session(session, line)
             return
         account.hand_over(session, False)
         now_ns = self.clock.now_ns
@@ -220,13 +218,13 @@ class Broker:
             self._schedule.add(session.expires_ns, session)
         self.store.session_saved(session.key, session.principal.name, session.expiry_s, session.expires_ns)
 
-    def end_session(self, session: Session) -> None:
+    def end_session(self, session: Session, line: Line | None = None) -> None:
         """Its subscriptions, queue and will go with it; a will that waits is sent now [MQTT-3.1.2-8]."""
         if session.is_ended:
             return
         session.is_ended = True
         account = session.account
-        self.tasks.start(SessionEnd(session))
+        self.tasks.start(SessionEnd(session, line))
         if session.will is not None:
             self._send_will(session)
         if account.sessions.get(session.key.client_id) is session:
@@ -286,9 +284,7 @@ class Broker:
         """Add or replace it; True when the session had that filter already."""
         name = subscription.name()
         account = session.account
-        existed = session.subscriptions.admit(
-            name, subscription.filter, self.limits, account.router.tree.shapes
-        )
+        existed = session.subscriptions.admit(subscription, self.limits, account.router.tree)
         if not existed:
             account.quotas.admit(SUBSCRIPTIONS, session.usage)
             session.usage.add(SUBSCRIPTIONS, 1)
@@ -303,9 +299,7 @@ class Broker:
         """Join a group of the queue that the filter names; Refused when there is no such queue."""
         name = subscription.name()
         account = session.account
-        existed = session.subscriptions.admit(
-            name, subscription.filter, self.limits, account.router.tree.shapes
-        )
+        existed = session.subscriptions.admit(subscription, self.limits, account.router.tree)
         if not existed:
             account.quotas.admit(SUBSCRIPTIONS, session.usage)
         consumer = account.queues.join(session, name, subscription.filter, wish)

@@ -98,8 +98,9 @@ HANDSHAKES_FULL: Final = Condition(
     "handshakes_full",
     DEGRADED,
     "As many connections that have not logged in as mqtt.max_unauthenticated or "
-    "mqtt.max_unauthenticated_per_address allows. More of them are closed at once.",
-    "find who opens connections without logging in; the cause names an address",
+    "mqtt.max_unauthenticated_per_address allows: more of them are closed at once. Or as many TLS handshakes as "
+    "mqtt.max_tls_handshakes allows: those that stall are closed for others.",
+    "find who opens connections without logging in; the cause names an address and the key of the limit",
     "connections refused",
 )
 CONNECTION_RATE: Final = Condition(
@@ -113,7 +114,7 @@ LOGINS_BUSY: Final = Condition(
     "logins_busy",
     DEGRADED,
     "More logins wait for their password to be checked than the broker keeps. Others are told to try again.",
-    "find who logs in so often, or spread the clients' reconnects",
+    "find who logs in so often, or spread the clients' reconnects; the cause names the limit and its key",
     "logins refused",
 )
 LOGINS_UNCHECKED: Final = Condition(
@@ -180,9 +181,19 @@ LISTENER_FAILING: Final = Condition(
 CLIENT_BUSY: Final = Condition(
     "client_busy",
     NOTICE,
-    "The broker has little time left, and a client or an address takes much of it, or an address opens or abandons very many connections. "
-    "Everybody is served in turn, and slower.",
-    "the cause names the client; limit it (ratelimit.enabled, ratelimit.message.rate, ratelimit.connection.rate) if it may not",
+    "The broker has little time left, and a client or an address takes much of it, or an address opens or abandons very many connections, or "
+    "subscribes to and leaves very many filters. Everybody is served in turn, and slower.",
+    "the cause names the client; limit it (ratelimit.enabled with ratelimit.message.rate, ratelimit.connection.rate, ratelimit.subscribe.rate) "
+    "if it may not",
+    "times named",
+)
+PUBLISHERS_SLOWED: Final = Condition(
+    "publishers_slowed",
+    NOTICE,
+    "Clients publish faster than a subscriber or the consumers of a queue take it, most of the time. They are not read until "
+    "there is room again; nothing is lost.",
+    "the cause names a publisher and what it waits for; add consumers, or limit the publishers (ratelimit.message.rate); "
+    "broker.queue_backlog_messages and session.send_queue_high_bytes set how much may wait",
     "times named",
 )
 LOOP_SLOW: Final = Condition(
@@ -239,6 +250,7 @@ CONDITIONS: Final = (
     LIMIT_REACHED,
     LISTENER_FAILING,
     CLIENT_BUSY,
+    PUBLISHERS_SLOWED,
     LOOP_SLOW,
     MEMORY_HIGH,
     MEMORY_CRITICAL,

@@ -12,6 +12,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from millstream.broker.binding_owners import BindingOwners
+from millstream.broker.binding_removal import BindingRemoval
 from millstream.broker.exchange_rules import (
     ALTERNATE,
     HOST,
@@ -21,9 +23,11 @@ from millstream.broker.exchange_rules import (
     check_equivalent,
     check_name,
     check_not_default,
+    refuse_leaving,
     refuse_reserved,
 )
 from millstream.broker.queue_access import QueueAccess
+from millstream.broker.tasks import TaskQueue
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import Limits
 from millstream.model.outlet import Outlet
@@ -36,7 +40,6 @@ from millstream.routing.exchange import KINDS, Exchange
 from millstream.routing.exchanges import PREDECLARED, Exchanges
 from millstream.routing.header_match import HeaderPattern
 from millstream.routing.router import Route, Router, weigh
-from millstream.security.quota import SUBSCRIPTIONS, Usage
 from millstream.storage import exchange_facts
 from millstream.storage.exchange_facts import StoredBinding, StoredExchange
 from millstream.storage.store import Store
@@ -55,13 +58,16 @@ class ExchangeAccess:
         queues: QueueAccess,
         store: Store,
         limits: Limits,
+        tasks: TaskQueue,
     ) -> None:
         self._account = account
         self._exchanges = exchanges
         self._router = router
         self._queues = queues
         self._store = store
+        self._owners = BindingOwners(account, store, queues.catalog.quotas)
         self._limits = limits
+        self.removal = BindingRemoval(self, exchanges, tasks)
         self._cache_max: i64 = limits.route_cache_max
         # made for the generation of the router that stands beside them
         self._routes: dict[str, dict[bytes, Route]] = {}
@@ -112,6 +118,8 @@ class ExchangeAccess:
             raise refuse_reserved(name)
         check_alternate(wanted)
         check_name(name)
+        if self.removal.has_exchange(name):
+            raise refuse_leaving("exchange", name)
         if len(self._exchanges.by_name) >= EXCHANGES_MAX + len(PREDECLARED):
             text = f"the account has {EXCHANGES_MAX} exchanges, as many as it may"
             raise Refused(Reason.QUOTA_EXCEEDED, text)
@@ -131,7 +139,7 @@ class ExchangeAccess:
         exchange = self._exchanges.find(name)
         if exchange is None:
             return False
-        if if_unused and exchange.bindings:
+        if if_unused and self.bindings_from(exchange):
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{name}' in {HOST} in use")
         self._remove(exchange)
         return True
@@ -158,12 +166,12 @@ class ExchangeAccess:
         identity = exchange_facts.encode_identity(False, queue.name, key, arguments)
         is_durable = queue.is_durable and exchange.durable
         binding = Binding(exchange, queue.name, queue, None, key, arguments, identity, is_durable)
-        self._bind(binding, owner)
+        self._bind(binding, owner, False)
 
     def is_bound(self, queue: Queue, source: str, key: bytes, arguments: dict[str, object]) -> bool:
         exchange = self._exchanges.find(source)
         identity = exchange_facts.encode_identity(False, queue.name, key, arguments)
-        return exchange is not None and identity in exchange.bindings
+        return exchange is not None and self._find_binding(exchange, identity) is not None
 
     def unbind_queue(self, queue: Queue, source: str, key: bytes, arguments: dict[str, object]) -> bool:
         """False when it was not bound so."""
@@ -178,7 +186,9 @@ class ExchangeAccess:
         key: bytes,
         arguments: dict[str, object],
         owner: Owner | None = None,
+        is_narrow: bool = False,
     ) -> None:
+        """`is_narrow`: the owner may publish to the target with this key, and not with every other."""
         check_not_default(source)
         check_not_default(target)
         exchange = self.get(source)
@@ -186,7 +196,7 @@ class ExchangeAccess:
         identity = exchange_facts.encode_identity(True, target, key, arguments)
         is_durable = following.durable and exchange.durable
         binding = Binding(exchange, target, None, following, key, arguments, identity, is_durable)
-        self._bind(binding, owner)
+        self._bind(binding, owner, is_narrow)
 
     def unbind_exchange(self, target: str, source: str, key: bytes, arguments: dict[str, object]) -> bool:
         check_not_default(source)
@@ -199,14 +209,20 @@ class ExchangeAccess:
         return self._exchanges.bindings_of(queue)
 
     def bindings_from(self, exchange: Exchange) -> list[Binding]:
-        return list(exchange.bindings.values())
+        return [binding for binding in exchange.bindings.values() if not self._exchanges.is_left(binding)]
 
-    def _bind(self, binding: Binding, owner: Owner | None) -> None:
+    def _find_binding(self, source: Exchange, identity: bytes) -> Binding | None:
+        binding = source.bindings.get(identity)
+        return None if binding is None or self._exchanges.is_left(binding) else binding
+
+    def _bind(self, binding: Binding, owner: Owner | None, is_narrow: bool) -> None:
         source = binding.source
         known = source.bindings.get(binding.identity)
         if known is not None:
-            self._bind_again(known, owner)
-            return
+            if not self._exchanges.is_left(known):
+                self._bind_again(known, owner, is_narrow)
+                return
+            self._take_away(known)
         if len(binding.key) > NAME_SIZE_MAX:
             raise Refused(Reason.PRECONDITION_FAILED, f"a binding key has at most {NAME_SIZE_MAX} bytes")
         if source.kind == "headers":
@@ -222,56 +238,32 @@ class ExchangeAccess:
             limits.shapes_max,
             limits.amqp_header_conditions_max,
         )
-        usage = self._usage_of(binding.queue)
-        self._queues.catalog.quotas.check(SUBSCRIPTIONS, usage)
+        self._owners.admit(binding, owner)
         self._exchanges.add(binding)
-        usage.add(SUBSCRIPTIONS, 1)
-        self._own(binding, owner)
+        self._owners.begin(binding, owner, is_narrow)
         self._router.forget_all()
 
-    def _usage_of(self, outlet: Outlet | None) -> Usage:
-        """Whom a binding counts for: whoever declared the queue; one to an exchange counts for the account alone."""
-        return outlet.usage if isinstance(outlet, Queue) else self._queues.catalog.quotas.whole
-
-    def _bind_again(self, binding: Binding, owner: Owner | None) -> None:
+    def _bind_again(self, binding: Binding, owner: Owner | None, is_narrow: bool) -> None:
         """It stands by the right of all who made it. What is the account's own stays so."""
         if not binding.owners:
             return
         for known in binding.owners:
             if owner is not None and known.is_same(owner) and not binding.is_suspended:
                 return
-        self._own(binding, owner)
+        self._owners.add(binding, owner, is_narrow)
         if self._exchanges.suspend(binding, False):
             self._router.forget_all()
 
-    def _own(self, binding: Binding, owner: Owner | None) -> None:
-        if owner is None:
-            binding.owners = []
-            self._note_binding(exchange_facts.BINDING_SAVED, binding)
-            return
-        exchange_facts.add_owner(binding.owners, owner)
-        if binding.is_durable:
-            body = exchange_facts.encode_binding(self._account, binding.source.name, binding.identity)
-            self._store.exchange_fact(
-                exchange_facts.BINDING_OWNED, exchange_facts.encode_owners([owner], body)
-            )
-
     def _unbind(self, source: Exchange, identity: bytes) -> bool:
-        binding = source.bindings.get(identity)
+        binding = self._find_binding(source, identity)
         if binding is None:
             return False
-        self._take_away(binding)
-        self._remove_unused([source])
+        self.remove_binding(binding)
         self._router.forget_all()
         return True
 
     def on_queue_removed(self, queue: Queue) -> None:
-        bindings = self._exchanges.bindings_of(queue)
-        if not bindings:
-            return
-        for binding in bindings:
-            self._take_away(binding)
-        self._remove_unused([binding.source for binding in bindings])
+        self.removal.remove_queue(queue.name, queue)
         self._router.forget_all()
 
     def owned_bindings(self) -> list[Binding]:
@@ -291,41 +283,26 @@ class ExchangeAccess:
 
     def remove_binding(self, binding: Binding) -> None:
         self._take_away(binding)
-        self._remove_unused([binding.source])
+        source = binding.source  # which may go with its last binding
+        if source.auto_delete and not source.bindings and self.find(source.name) is source:
+            self._remove(source)
+
+    def take_away(self, binding: Binding) -> None:
+        """One whose end is gone, unless somebody was faster."""
+        if binding.source.bindings.get(binding.identity) is binding:
+            self.remove_binding(binding)
 
     def _take_away(self, binding: Binding) -> None:
         self._exchanges.remove(binding)
-        self._usage_of(binding.queue).add(SUBSCRIPTIONS, -1)
-        self._note_binding(exchange_facts.BINDING_REMOVED, binding)
-
-    def _remove_unused(self, sources: list[Exchange]) -> None:
-        """Exchanges that go with their last binding."""
-        for source in sources:
-            if source.auto_delete and not source.bindings and self.find(source.name) is source:
-                self._remove(source)
+        self._owners.end(binding)
 
     def _remove(self, exchange: Exchange) -> None:
-        waiting = [exchange]
-        while waiting:
-            gone = waiting.pop()
-            if self._exchanges.by_name.pop(gone.name, None) is None:
-                continue
-            for binding in list(gone.bindings.values()):
-                self._take_away(binding)
-            for binding in list(gone.incoming):
-                self._take_away(binding)
-                if binding.source.auto_delete and not binding.source.bindings:
-                    waiting.append(binding.source)
-            if gone.durable:
-                body = exchange_facts.encode_exchange_name(self._account, gone.name)
-                self._store.exchange_fact(exchange_facts.EXCHANGE_REMOVED, body)
+        del self._exchanges.by_name[exchange.name]
+        if exchange.durable:
+            body = exchange_facts.encode_exchange_name(self._account, exchange.name)
+            self._store.exchange_fact(exchange_facts.EXCHANGE_REMOVED, body)
+        self.removal.remove_exchange(exchange)
         self._router.forget_all()
-
-    def _note_binding(self, kind: i64, binding: Binding) -> None:
-        if not binding.is_durable:
-            return
-        body = exchange_facts.encode_binding(self._account, binding.source.name, binding.identity)
-        self._store.exchange_fact(kind, body)
 
     # ------------------------------------------------------------------ routes
 
@@ -372,12 +349,12 @@ class ExchangeAccess:
         headers: dict[bytes, object] | None,
         by_text: bool = False,
     ) -> Route | None:
-        """Where a message with several keys goes. None where each key is a place of its own: behind the default exchange,
-        and in the topic space."""
+        """Where a message with several keys goes. None where each key is a place of its own: behind the default exchange, in the
+        topic space, and where a binding on the way may not bring them all."""
         if not exchange:
             return None
         walk = self._exchanges.walk(self.get(exchange), keys[0], headers, by_text, keys[1:])
-        if walk.reaches_topics:
+        if walk.reaches_topics or walk.is_narrow:
             return None
         if walk.reaches_default:
             for key in keys:
@@ -494,7 +471,6 @@ class ExchangeAccess:
         binding = Binding(
             source, stored.target, queue, following, stored.key, stored.arguments, stored.identity, True
         )
-        binding.owners = stored.owners
         self._exchanges.add(binding)
-        self._usage_of(queue).add(SUBSCRIPTIONS, 1)
+        self._owners.restore(binding, stored.owners)
         self._router.forget_all()

@@ -19,6 +19,11 @@ def check_not_default(name: str) -> None:
         raise Refused(Reason.NOT_AUTHORIZED, "operation not permitted on the default exchange")
 
 
+def refuse_leaving(kind: str, name: str) -> Refused:
+    text = f"{kind} '{name}' in {HOST} was just deleted, and its bindings are still being removed; try again"
+    return Refused(Reason.UNAVAILABLE, text)
+
+
 def refuse_reserved(name: str) -> Refused:
     return Refused(Reason.NOT_AUTHORIZED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
 

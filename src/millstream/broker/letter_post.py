@@ -59,6 +59,12 @@ class LetterPost(ExchangePort):
     def on_queue_removed(self, queue: Queue) -> None:
         self._exchanges.on_queue_removed(queue)
 
+    def is_leaving(self, name: str) -> bool:
+        return self._exchanges.removal.has_queue(name)
+
+    def finish_leaving(self, name: str) -> None:
+        self._exchanges.removal.finish_queue(name)
+
     def _may_post(self, exchange: str, key: bytes, owner: Owner | None) -> bool:
         if owner is None or self._rights.can_publish(owner, self._exchanges.topic_of(exchange, key)):
             return True

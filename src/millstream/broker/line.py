@@ -56,6 +56,9 @@ class Line(Flushable):
         """The client, as an operator knows it."""
         return ""
 
+    def charge(self, spent_ns: i64) -> None:
+        """So much time went into what its client has left behind."""
+
     @abstractmethod
     def unsent_bytes(self) -> i64: ...
 

@@ -3,7 +3,8 @@
     a binding to a queue        subscribe to $queue/<queue>, and to all that the binding can bring
     a binding to an exchange    subscribe to <exchange>/# and to all that the binding can bring; publish to where it leads
     an alternate exchange       publish to all that can come to it
-    a dead letter               publish to the topic it is published to, asked for every letter
+    a dead letter               publish to the topic it is published to, asked for every letter; what a queue that is made later
+                                needs is the right to its topic, or to that of the queue which the key may name by then
 
 A binding brings messages when nobody looks any more, so it needs a right to all of them, of which no part is denied: there is
 no later moment at which a single message could be held back.
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from millstream.model.errors import Refused
 from millstream.model.owner import Owner
-from millstream.model.queue_topic import queue_prefix
+from millstream.model.queue_topic import is_queue_topic, queue_prefix
 from millstream.model.routing_key import TOPIC_EXCHANGE, filter_of_binding, topic_of_publish
+from millstream.queues.definition import check_name
 from millstream.routing.binding import Binding
 from millstream.routing.exchange import DIRECT, TOPIC
 from millstream.security.acl import Authorizer
@@ -58,11 +61,22 @@ class OwnerRights:
             target = topic_of_publish(binding.target.encode(), binding.key)
         return authorizer.has_all(principal, client_id, target, True)
 
+    def is_narrow(self, owner: Owner, binding: Binding) -> bool:
+        """Whether this binding between exchanges may bring no other keys than its own by this right."""
+        if binding.exchange is None or binding.source.kind != DIRECT:
+            return False  # no key decides, or all that can come was asked for
+        return not self.may_lead_to(owner, binding.target)
+
     def may_lead_to(self, owner: Owner, exchange: str) -> bool:
-        """Whether it may let an alternate exchange be this one."""
+        """Whether it may let everything go to this exchange, as an alternate does."""
         principal = self._find_principal(owner)
         wanted = filter_of_exchange(exchange.encode())
         return principal is not None and self._authorizer.has_all(principal, owner.client_id, wanted, True)
+
+    def may_bury(self, owner: Owner, exchange: str, key: bytes, topic: bytes) -> bool:
+        """Whether dead letters with this key, which now go to `topic`, can have the right they need."""
+        queue = find_queue_topic(exchange, key)
+        return self.can_publish(owner, topic) or (queue is not None and self.can_publish(owner, queue))
 
     def _find_principal(self, owner: Owner) -> Principal | None:
         """None: there is no such user any more."""
@@ -80,6 +94,18 @@ def filter_of_exchange(name: bytes) -> bytes:
     if name == TOPIC_EXCHANGE:
         return b"#"
     return topic_of_publish(name, b"-")[:-1] + b"#"
+
+
+def find_queue_topic(exchange: str, key: bytes) -> bytes | None:
+    """The topic of the queue that a key names behind the default exchange, whether or not it is there yet."""
+    if exchange or is_queue_topic(key):
+        return None
+    try:
+        name = key.decode()
+        check_name(name)
+    except (UnicodeDecodeError, Refused):
+        return None
+    return queue_prefix(name)
 
 
 def filter_of_source(name: bytes, kind: str, key: bytes) -> bytes:

@@ -1,8 +1,7 @@
 """Back-pressure: publishers wait for what is full, but never for what stands still.
 
-A holder (a session whose connection lags, a queue that grows, the memory of the process) is watched. When it becomes
-full it holds the connections that publish to it: they stop reading. As long as it makes progress they wait. Once it has
-made none for `slow_grace_ms` it is told so (`Holder.on_stuck`): a session is slow from then on, nobody waits for it, and
+A holder (a session whose connection lags, a queue that grows) is watched. When it becomes full it holds the connections
+that publish to it: they stop reading. As long as it makes progress they wait. Once it has made none for `slow_grace_ms` it is told so (`Holder.on_stuck`): a session is slow from then on, nobody waits for it, and
 what it cannot take is bounded and dropped by policy until it catches up. Because watching begins long before a session
 is full, one that has stopped reading is known by then and costs the others no wait at all.
 
@@ -11,23 +10,28 @@ One connection may wait for several holders; it goes on when none of them holds 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from millstream.broker.conditions import PUBLISHERS_SLOWED
+from millstream.broker.health import Health
 from millstream.model.holder import Backpressure, Holder
 
 if TYPE_CHECKING:
     from millstream.broker.line import Line
 
+TICKS_TOLD: Final[i64] = 20  # with somebody waiting, more than without
+
 
 @final
 class Pressure(Backpressure):
-    def __init__(self, slow_grace_ms: i64) -> None:
+    def __init__(self, slow_grace_ms: i64, health: Health | None = None) -> None:
         self._grace_ns: i64 = slow_grace_ms * 1_000_000
+        self._health = health
+        self._waiting_ticks: i64 = 0  # ticks that found somebody waiting, less those that did not
         self.source: object | None = None  # who publishes at the moment; None: nobody that could wait
         self._met: dict[Holder, None] = {}  # full holders that the present source has published to
-        self._general: dict[Holder, None] = {}  # those that hold everybody who publishes anything
         self._watched: dict[Holder, Watch] = {}
         self._waiting: dict[Line, dict[Holder, None]] = {}  # who waits, and for what
 
@@ -39,16 +43,13 @@ class Pressure(Backpressure):
         if self._met:  # the last one ended in an error
             self._met = {}
 
-    def end(self, line: Line, has_published: bool) -> bool:
+    def end(self, line: Line) -> bool:
         """The source has been dealt with. True: its line must not be read until `Line.resume` is called."""
         self.source = None
-        if not self._met and not (has_published and self._general):
+        if not self._met:
             return False
         met = self._met
         self._met = {}
-        if has_published:
-            for holder in self._general:
-                met[holder] = None
         must_wait = False
         for holder in met:
             if self._wait(line, holder):
@@ -94,10 +95,6 @@ class Pressure(Backpressure):
         if holder not in self._met and self.can_wait_for(holder):
             self._met[holder] = None
 
-    def hold_everybody(self, holder: Holder) -> None:
-        """Everybody who publishes anything waits for it, until `release`. It is watched."""
-        self._general[holder] = None
-
     def watch(self, holder: Holder, now_ns: i64) -> None:
         if holder not in self._watched:
             self._watched[holder] = Watch(holder.progress_mark(), now_ns)
@@ -119,8 +116,6 @@ class Pressure(Backpressure):
         return now_ns - watch.since_ns >= self._grace_ns
 
     def release(self, holder: Holder) -> None:
-        if self._general:
-            self._general.pop(holder, None)
         watch = self._watched.get(holder)
         if watch is None or not watch.sources:
             return
@@ -136,6 +131,7 @@ class Pressure(Backpressure):
                 line.resume()
 
     def on_tick(self, now_ns: i64) -> None:
+        self._tell_waiting()
         if not self._watched:
             return
         stuck: list[Holder] = []
@@ -144,6 +140,23 @@ class Pressure(Backpressure):
                 stuck.append(holder)
         for holder in stuck:
             holder.on_stuck()
+
+    def _tell_waiting(self) -> None:
+        """Publishers wait for a moment all the time; an operator is told when they do most of the time."""
+        if not self._waiting:
+            if self._waiting_ticks > 0:
+                self._waiting_ticks -= 1
+            return
+        self._waiting_ticks += 1
+        if self._waiting_ticks >= TICKS_TOLD and self._health is not None:
+            self._waiting_ticks = 0
+            for line, holders in self._waiting.items():
+                for holder in holders:
+                    others = f", and {len(self._waiting) - 1} others wait" if len(self._waiting) > 1 else ""
+                    self._health.report(
+                        PUBLISHERS_SLOWED, f"{line.describe()} waits for {holder.title()}{others}"
+                    )
+                    return
 
 
 @final

@@ -12,10 +12,12 @@ from mypy_extensions import i64
 
 from millstream.broker.account import Account
 from millstream.broker.conditions import LIMIT_REACHED
+from millstream.broker.fan_out import RECEIVERS_AT_ONCE, FanOut
 from millstream.broker.health import Health
 from millstream.broker.session import Session
 from millstream.model.burst import Burst
 from millstream.model.errors import Reason
+from millstream.model.limits import Limits
 from millstream.model.memory_budget import MESSAGE_OVERHEAD, RETAINED_OVERHEAD, MemoryBudget
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run
@@ -36,14 +38,23 @@ FAN_OUT_SLICE: Final = 256  # deferred publishes worked off per loop iteration
 class Publishing:
     """Fan-out, retained messages, and the queue of deferred fan-outs (`async_fan_out`)."""
 
-    def __init__(self, async_fan_out: bool, pending_max: i64, memory: MemoryBudget, health: Health) -> None:
+    def __init__(self, limits: Limits, memory: MemoryBudget, health: Health) -> None:
         self._memory = memory
         self._health = health
-        self._async_fan_out = async_fan_out
-        self._pending_max: i64 = pending_max
+        self._async_fan_out = limits.async_fan_out
+        self._pending_max: i64 = limits.fan_out_pending_max
+        self._queues_max: i64 = limits.queues_per_message_max
         self._pending: deque[tuple[Account, Route, Message, Outlet | None]] = deque()
+        self._rest: FanOut | None = None  # of what was just published
+
+    def take_rest(self) -> FanOut | None:
+        """What is left to do of what was just published by somebody who can wait for it."""
+        rest = self._rest
+        self._rest = None
+        return rest
 
     def publish_run(self, account: Account, route: Route, run: Run, publisher: Outlet | None) -> None:
+        """The caller asks for the rest."""
         if route.is_stored or route.refusal is not SUCCESS:
             for message in run.messages():
                 self.publish(account, route, message, publisher)
@@ -55,13 +66,16 @@ class Publishing:
         if memory.is_critical:
             account.counters.dropped_memory += run.count
             return
-        for target in route.targets:
-            if target.has_no_local and target.outlet is publisher:
-                own = target.for_own
-                if own is not None:
-                    own.outlet.deliver_run(run, own)
-                continue
-            target.outlet.deliver_run(run, target)
+        if len(route.targets) > RECEIVERS_AT_ONCE:
+            self._rest = FanOut(route, None, run, publisher)
+        else:
+            for target in route.targets:
+                if target.has_no_local and target.outlet is publisher:
+                    own = target.for_own
+                    if own is not None:
+                        own.outlet.deliver_run(run, own)
+                    continue
+                target.outlet.deliver_run(run, target)
         if route.shares is not None:
             for message in run.messages():
                 self._deliver_shares(route, message)
@@ -88,9 +102,11 @@ class Publishing:
         message: Message,
         publisher: Outlet | None,
         is_part: bool = False,
+        may_wait: bool = False,
     ) -> Reason:
         """Store what is retained, hand out the rest; says whether anybody was there to receive it. A part of something
-        whole, which has begun, is stored however much waits for the disk."""
+        whole, which has begun, is stored however much waits for the disk. Who `may_wait` asks for the rest: until it is
+        done nothing is promised."""
         memory = self._memory
         memory.intake += (len(message.payload) + MESSAGE_OVERHEAD) * len(route.targets)
         if memory.intake >= memory.check_at:
@@ -118,8 +134,21 @@ class Publishing:
                 self._pending.append((account, route, message, publisher))
                 return SUCCESS
             self.work_off(len(self._pending))  # saturated: inline, but never ahead of what waits
-        self._fan_out(route, message, publisher)
+        if may_wait and len(route.targets) > RECEIVERS_AT_ONCE and message.guarantee < 2:
+            self._rest = FanOut(route, message, None, publisher)
+            self._store(route, message)
+        else:
+            self._fan_out(route, message, publisher)
         return SUCCESS
+
+    def _store(self, route: Route, message: Message) -> None:
+        """Queues and shares, which do not wait for the others."""
+        if route.is_stored:
+            for target in route.targets:
+                if target.outlet.is_storing():
+                    target.outlet.deliver(message, target)
+        if route.shares is not None:
+            self._deliver_shares(route, message)
 
     def publish_state(self, account: Account, route: Route, message: Message) -> None:
         """The broker's own state: kept and told whatever the disk does. A queue that is bound to it gets it when it can."""
@@ -162,11 +191,19 @@ class Publishing:
         """One that keeps it and cannot take it refuses for all: nobody gets what is not confirmed."""
         if route.refusal is not SUCCESS:
             return route.refusal
+        count: i64 = 0
         for target in route.targets:
             if target.outlet.is_storing():
                 refusal = target.outlet.find_refusal(message)
                 if refusal is not SUCCESS:
                     return refusal
+                count += 1
+        if count > self._queues_max:
+            topic = message.topic[:SHOWN_MAX].decode("utf-8", "replace")
+            limit = f"{self._queues_max} queues, as many as broker.max_queues_per_message allows"
+            text = f"a message of {message.publisher} would go to more than {limit}: {topic}"
+            self._health.report(LIMIT_REACHED, text)
+            return QUOTA_EXCEEDED
         return SUCCESS
 
     def _deliver_shares(self, route: Route, message: Message) -> None:

@@ -219,7 +219,7 @@ def find_start(queue: Queue, start: bytes) -> i64:
     if start == b"next":
         return queue.next
     if start == b"last":
-        return queue.next - 1 if queue.next > queue.first else queue.next
+        return queue.gaps.last_below(queue.next) if queue.next > queue.first else queue.next
     if start.startswith(b"timestamp="):
         moment = read_number(start[10:])
         if moment >= 0:

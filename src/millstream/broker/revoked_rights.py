@@ -112,9 +112,12 @@ class RightsReview(Task):
         if not access.is_there(binding):
             return False
         rights = self._account.owner_rights
-        for owner in binding.owners:
-            if rights.may_bind(owner, binding):
-                return access.suspend(binding, False)
+        allowed = [owner for owner in binding.owners if rights.may_bind(owner, binding)]
+        if allowed:
+            is_narrow = all([rights.is_narrow(owner, binding) for owner in allowed])
+            has_changed = is_narrow != binding.is_narrow
+            binding.is_narrow = is_narrow
+            return access.suspend(binding, False) or has_changed
         shown = binding.key.decode(errors="backslashreplace")
         sentence = f"the binding of {binding.target!r} to exchange {binding.source.name!r} with key {shown!r} by {binding.owners[0].name!r}"
         if self._is_removing:
@@ -155,7 +158,8 @@ class RightsReview(Task):
         if key is None:
             is_gone = not rights.may_lead_to(owner, exchange)
         else:
-            is_gone = not rights.can_publish(owner, self._account.exchanges.topic_of(exchange, key.encode()))
+            topic = self._account.exchanges.topic_of(exchange, key.encode())
+            is_gone = not rights.may_bury(owner, exchange, key.encode(), topic)
         if is_gone:
             self._count(f"the dead letters of {queue.name!r} to exchange {exchange!r} by {owner.name!r}")
 

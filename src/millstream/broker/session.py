@@ -91,6 +91,9 @@ class Session(Outlet):
         line = self.line
         return line is not None and not line.is_blocked and not self.is_slow
 
+    def is_connected(self) -> bool:
+        return self.line is not None
+
     def is_gone(self) -> bool:
         return self.is_ended
 
@@ -205,12 +208,11 @@ class Session(Outlet):
     def attach(self, line: Line, window_limit: i64) -> None:
         """A connection takes over: what is open is sent again, then what waited."""
         self.line = line
+        self.account.router.arrivals.add(self)
         self.is_slow = False
         self.window.limit = window_limit
         self.window.open = 0
-        again = self.window.in_order()
-        again.reverse()
-        self._resend = again or None
+        self._resend = self.window.in_order()[::-1] or None
         if self.doubt is not None:
             self.doubt.on_attached(self)
         self.drain()
@@ -235,12 +237,14 @@ class Session(Outlet):
         if self.account.limits.disconnect_on_full and self.line is not None:
             self.line.end(Ending.TOO_SLOW)
 
+    def title(self) -> str:
+        return f"the subscriber {self.key.client_id}"
+
     def holds(self) -> bool:
         return self.is_full
 
     def progress_mark(self) -> tuple[int, int]:
-        left = 0 if self.line is None else int(self.line.left_bytes())
-        return (int(self._settled), left)
+        return (int(self._settled), 0 if self.line is None else int(self.line.left_bytes()))
 
     def drain(self) -> None:
         line = self.line
@@ -293,11 +297,8 @@ class Session(Outlet):
             self._received_ids = dict.fromkeys(received_ids)
 
     def take_shared(self) -> list[Delivery]:
-        """Deliveries another member of their group may take over: all but those half way through
-        exactly once [MQTT-4.8.2-4, MQTT-4.8.2-5]."""
-        taken = [
-            delivery for delivery in self.window.in_order() if delivery.share and delivery.guarantee == 1
-        ]
+        """Deliveries that others of their group may take over: not those half way through QoS 2 [MQTT-4.8.2-4, MQTT-4.8.2-5]."""
+        taken = [each for each in self.window.in_order() if each.share and each.guarantee == 1]
         if self._queue is not None:
             taken.extend([delivery for delivery in self._queue if delivery.share])
         return taken
@@ -451,10 +452,9 @@ class Session(Outlet):
     # -------------------------------------------------------------- pressure
 
     def _is_over_mark(self) -> bool:
-        line = self.line
-        if line is None:
+        if self.line is None:
             return False
-        return line.is_blocked or self.queued_count() >= self.account.limits.pending_messages_max
+        return self.line.is_blocked or self.queued_count() >= self.account.limits.pending_messages_max
 
     def _admit(self, line: Line, count: i64) -> bool:
         """At most once towards a blocked line: passed while its sources can be held, else dropped."""

@@ -11,8 +11,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from millstream.broker.line import Line
 from millstream.broker.session import Session
-from millstream.broker.tasks import Task
+from millstream.broker.tasks import STEP_NS, Task
 
 STEPS_PER_END: Final[i64] = 4
 STEPS_PER_CONSUMER: Final[i64] = 5
@@ -21,8 +22,11 @@ STEPS_PER_DELIVERY: Final[i64] = 4
 
 @final
 class SessionEnd(Task):
-    def __init__(self, session: Session) -> None:
+    """The time it takes counts for the client of `line`, which had the session or gave it up."""
+
+    def __init__(self, session: Session, line: Line | None) -> None:
         self._session = session
+        self._line = line
         self._deliveries = session.take_shared()
         self._deliveries.reverse()
         consumers = session.consumers
@@ -32,6 +36,12 @@ class SessionEnd(Task):
         self._subscriptions.reverse()
 
     def run(self, steps: i64) -> i64:
+        taken = self._run(steps)
+        if self._line is not None:
+            self._line.charge(taken * STEP_NS)
+        return taken
+
+    def _run(self, steps: i64) -> i64:
         left: i64 = steps - STEPS_PER_END
         session = self._session
         account = session.account

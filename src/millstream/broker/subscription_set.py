@@ -12,6 +12,7 @@ from millstream.model.queue_topic import is_queue_topic
 from millstream.model.topic import has_wildcard
 from millstream.routing.shapes import Shapes, find_shape
 from millstream.routing.subscription import Subscription
+from millstream.routing.tree import TopicTree
 from millstream.storage.store import StoredSubscription
 
 SHAPE_LEVELS: Final[i64] = 64  # filters of more are counted from the first on
@@ -42,8 +43,10 @@ class SubscriptionSet:
         only = self._only
         return only if only is not None and only.name() == name else None
 
-    def admit(self, name: bytes, filter: bytes, limits: Limits, account_shapes: Shapes) -> bool:
+    def admit(self, subscription: Subscription, limits: Limits, tree: TopicTree) -> bool:
         """Whether there is one of that name; Refused when there is no room for another."""
+        name = subscription.name()
+        filter = subscription.filter
         if self.find(name) is not None:
             return True
         if self.count() >= limits.subscriptions_max:
@@ -58,7 +61,14 @@ class SubscriptionSet:
                 "session.max_subscription_bytes allows",
             )
         if is_shaped(filter):
-            self._admit_shape(find_shape(filter), limits, account_shapes)
+            self._admit_shape(find_shape(filter), limits, tree.shapes)
+        group = subscription.group
+        if group and not tree.has_room_for_group(filter, group, limits.share_groups_max):
+            raise Refused(
+                Reason.QUOTA_EXCEEDED,
+                f"the filters of the account have {limits.share_groups_max} share groups beside the first of each, as many "
+                "as broker.max_share_groups allows",
+            )
         return False
 
     def _admit_shape(self, shape: bytes, limits: Limits, account_shapes: Shapes) -> None:

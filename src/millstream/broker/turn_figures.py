@@ -22,8 +22,7 @@ MILLISECONDS: Final[i64] = 1_000_000
 READS: Final = "reading, connecting and sending"
 WAITING_READS: Final = "reads that waited for their turn"
 QUEUES: Final = "handing out the messages of queues"
-TASKS: Final = "subscriptions, replays and other work in slices"
-WRITES: Final = "writing the log"
+TASKS: Final = "subscriptions, replays, other work in slices, and writing the log"
 TICK: Final = "the regular look at sessions, queues and memory"
 
 

@@ -61,6 +61,8 @@ def to_limits(config: Config) -> Limits:
         max_ack_pending=mqtt.max_ack_pending,
         route_cache_max=broker.route_cache_size,
         shapes_max=broker.max_filter_shapes,
+        queues_per_message_max=broker.max_queues_per_message,
+        share_groups_max=broker.max_share_groups,
         sys_interval_s=broker.sys_interval,
         queue_auto_create=broker.queue_auto_create,
         revoked_bindings=config.auth.revoked_bindings,

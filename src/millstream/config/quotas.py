@@ -72,7 +72,7 @@ class UserQuota(Section):
     )
     max_subscriptions: OptionalWhole = setting(
         None,
-        "MQTT subscriptions and AMQP consumers of one user, and AMQP bindings of its queues; 0 for no limit.",
+        "MQTT subscriptions, AMQP consumers and AMQP bindings that one user makes; 0 for no limit.",
         minimum=0,
         maximum=MANY,
     )

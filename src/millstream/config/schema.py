@@ -13,6 +13,7 @@ from pydantic import Field
 
 from millstream.config.amqp import Amqp
 from millstream.config.control import Control
+from millstream.config.log import Log
 from millstream.config.memory import Memory
 from millstream.config.named import Account, QueueSettings
 from millstream.config.quotas import USER_QUOTAS_TEXT, UserQuotas
@@ -26,8 +27,6 @@ from millstream.config.values import (
     AutoCreate,
     FilePath,
     FractionalSeconds,
-    LogFormat,
-    LogLevel,
     Milliseconds,
     OptionalPath,
     OptionalSize,
@@ -93,7 +92,8 @@ class Mqtt(Section):
     max_tls_handshakes: Whole = setting(
         _DEFAULTS.tls_handshakes_max,
         "TLS connections, over all listeners, that may be between their first message and an accepted login at the same "
-        "time; at most half of them from one address. More wait, and who keeps them waiting for a second is closed.",
+        "time; at most half of them from one address. More wait, and who keeps them waiting for a second is closed. Logins that "
+        "wait to be checked are not counted here but by auth.max_waiting_logins.",
         minimum=1,
         maximum=10_000_000,
     )
@@ -267,6 +267,18 @@ class Broker(Section):
         "with words behind `#` counts as many as it has words.",
         minimum=1,
         maximum=1_000_000,
+    )
+    max_queues_per_message: Whole = setting(
+        _DEFAULTS.queues_per_message_max,
+        "Queues that one message may go to; one that would go to more is refused, as it is put into all of them at once.",
+        minimum=1,
+        maximum=10_000_000,
+    )
+    max_share_groups: Whole = setting(
+        _DEFAULTS.share_groups_max,
+        "Share groups of an account beside the first of each filter: a message goes to one member of each.",
+        minimum=0,
+        maximum=10_000_000,
     )
     sys_interval: Seconds = setting(
         _DEFAULTS.sys_interval_s,
@@ -448,22 +460,6 @@ class Auth(Section):
         default=False, text="Take the common name of a verified client certificate as the user."
     )
     jwt: Jwt = Field(default=Jwt(), description="Tokens instead of passwords.")
-
-
-class Log(Section):
-    level: LogLevel = setting("info", "Least important level that is written.", live=True)
-    format: LogFormat = setting(
-        "auto", "`json` lines, readable `text`, or `auto`: text on a terminal and json elsewhere."
-    )
-    repeat_interval: Seconds = setting(
-        10,
-        "Within so long, the same event is written at most `log.repeat_burst` times; the next one after "
-        "that tells in `left_out` how many were not. 0 writes all.",
-        unit="seconds",
-        minimum=0,
-        maximum=86_400,
-    )
-    repeat_burst: Whole = setting(20, "See `log.repeat_interval`.", minimum=1, maximum=1_000_000)
 
 
 class Config(Section):

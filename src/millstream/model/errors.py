@@ -31,12 +31,13 @@ class Reason(IntEnum):
 
 
 class Refused(Exception):
-    """One operation is not granted; the connection lives."""
+    """One operation is not granted; the connection lives. `is_reported`: the operator was told by who refused it."""
 
-    def __init__(self, reason: Reason, text: str) -> None:
+    def __init__(self, reason: Reason, text: str, is_reported: bool = False) -> None:
         super().__init__(text)
         self.reason = reason
         self.text = text
+        self.is_reported = is_reported
 
 
 class Unavailable(Exception):

@@ -11,6 +11,10 @@ from mypy_extensions import i64, mypyc_attr
 class Holder(ABC):  # noqa: B024 its subclasses have abstract methods of their own
     """Who publishes into something that is full is not read until it has room again."""
 
+    def title(self) -> str:
+        """What it is, as an operator knows it."""
+        return ""
+
     def holds(self) -> bool:
         """Whether publishers have to wait for it now."""
         return False

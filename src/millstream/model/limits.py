@@ -67,6 +67,8 @@ class Limits:
     max_ack_pending: int = 0  # 0: only inflight_max bounds the window
     route_cache_max: int = 200_000  # topics remembered per account
     shapes_max: int = 4096  # the same of the filters of an account: what one topic costs to match
+    queues_per_message_max: int = 20_000  # one message is put into all its queues in one turn of the loop
+    share_groups_max: int = 10_000  # of an account, beside the first of each filter: a message goes to each
     sys_interval_s: int = 10  # refresh of $SYS; 0 turns it off
 
     # --- queues
@@ -80,7 +82,7 @@ class Limits:
     amqp_channel_max: int = 2047  # of one connection
     amqp_heartbeat_s: int = 60  # suggested to clients; 0: none
     amqp_consumer_timeout_ms: int = 30 * 60 * 1000  # 0: a delivery may stay open for ever
-    amqp_body_size_max: int = 128 * 1024 * 1024
+    amqp_body_size_max: int = 16 * 1024 * 1024  # as in RabbitMQ 4: one body is one turn of the loop
     amqp_properties_size_max: int = 128 * 1024
     amqp_header_conditions_max: int = (
         200_000  # values that bindings of headers exchanges compare with each message

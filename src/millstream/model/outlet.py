@@ -44,6 +44,10 @@ class Outlet(Holder):
     def is_present(self) -> bool:
         """Whether it can take a message right now (a connected session with room)."""
 
+    def is_connected(self) -> bool:
+        """False: it cannot be present before it has arrived again, and whoever connects it says so (`Router.arrivals`)."""
+        return True
+
     def is_gone(self) -> bool:
         """Whether it has ended, and what still leads to it is about to be removed."""
         return False

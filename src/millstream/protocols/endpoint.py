@@ -49,6 +49,13 @@ class Link(Sink):
     def ask(self, credentials: Credentials) -> None:
         """Find out who this is without blocking; the answer comes to `Endpoint.on_decision`."""
 
+    def charge(self, spent_ns: i64) -> None:
+        """So much more time went into what it has sent, or left behind."""
+        self.spent_ns += spent_ns
+
+    def count_filters(self, count: i64) -> None:
+        """The client asks for, or gives up, so many subscriptions at once."""
+
     @abstractmethod
     def on_fault(self, fault: Exception) -> None:
         """Our own bug, met while serving this connection: it ends the connection and nothing else."""

@@ -11,6 +11,7 @@ Invariants
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -74,6 +75,7 @@ class Agenda:
         self.left: i64 = PER_TURN  # deliveries that may still be made now
         self.garbage = Garbage()
         self._awake: dict[Queue, None] = {}
+        self._line: deque[Queue] = deque()  # the same, in the order of their turns
         self._unsafe: dict[Queue, None] = {}
         self._to_write: dict[Group, None] = {}
 
@@ -92,9 +94,12 @@ class Agenda:
             self._next_number = number + 1
 
     def wake(self, queue: Queue) -> None:
+        if queue in self._awake:
+            return
         if not self._awake:
             self._request()
         self._awake[queue] = None
+        self._line.append(queue)
 
     def wait_durable(self, queue: Queue) -> None:
         self._unsafe[queue] = None
@@ -129,11 +134,14 @@ class Agenda:
             if not queue.is_removed and queue.on_durable(durable):
                 self._unsafe[queue] = None
 
+    def has_work(self) -> bool:
+        return len(self._awake) > 0 or self.garbage.count() > 0
+
     def work_off(self) -> bool:
         """Hand out what became visible; True while there is more."""
         self.left = self.per_turn
         while self._awake and self.left > 0:
-            queue = next(iter(self._awake))
+            queue = self._line.popleft()
             del self._awake[queue]
             self.left -= 1
             if not queue.is_removed:

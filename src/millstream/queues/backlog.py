@@ -165,6 +165,9 @@ class Backlog(Holder):
 
     # ----------------------------------------------------------------- holder
 
+    def title(self) -> str:
+        return f"the queue {self._queue.name}"
+
     def holds(self) -> bool:
         return self._is_full
 

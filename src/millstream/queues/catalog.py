@@ -78,7 +78,10 @@ class Catalog:
             check_name(name)
             usage = self.quotas.of(user)
             if not must_be:
+                self._check_left(name)
                 self.quotas.admit(QUEUES, usage)
+            elif self.exchanges is not None and self.exchanges.is_leaving(name):
+                self.exchanges.finish_leaving(name)
             definition.user = user
             queue = Queue(self, self.agenda.take_number(), name, definition, self.agenda, usage)
             self.queues[name] = queue
@@ -100,6 +103,11 @@ class Catalog:
             bound_again(queue)
         self._save(queue)
         return queue
+
+    def _check_left(self, name: str) -> None:
+        if self.exchanges is not None and self.exchanges.is_leaving(name):
+            text = f"{name!r} was just deleted, and its bindings are still being removed; try again"
+            raise Refused(Reason.UNAVAILABLE, text)
 
     def bind(self, queue: Queue, filter: str) -> None:
         if filter not in queue.definition.bindings:

@@ -37,6 +37,7 @@ KEYS_TEXT_MAX: Final = 2048  # bytes of them that a death tells
 REJECTED: Final = "rejected"
 DEATHS_MAX: Final = 100  # entries; the oldest go first
 TEXT_MAX: Final = 60_000  # bytes of them: a user property holds little more
+DEATH_TEXT_MAX: Final = 20_000  # of one, which is more than the broker ever writes of one
 COUNT_MAX: Final = 9_007_199_254_740_992  # what JSON carries exactly everywhere
 
 # our words for why, and those of AMQP clients; everything else was somebody's decision
@@ -173,7 +174,7 @@ def _is_count(count: object) -> bool:
 
 
 def _with_death(properties: bytes, death: Death) -> bytes:
-    deaths = _merge(read_deaths(properties))
+    deaths = _merge([entry for entry in [_bound(each) for each in read_deaths(properties)] if entry])
     is_first = not deaths
     for at, entry in enumerate(deaths):
         if entry.get("queue") == death["queue"] and entry.get("reason") == death["reason"]:
@@ -184,14 +185,35 @@ def _with_death(properties: bytes, death: Death) -> bytes:
             break
     deaths.insert(0, death)
     del deaths[DEATHS_MAX:]
-    text = json.dumps(deaths, separators=(",", ":")).encode()
-    while len(text) > TEXT_MAX:
-        deaths.pop()
-        text = json.dumps(deaths, separators=(",", ":")).encode()
+    texts: list[str] = []
+    size = 2
+    for entry in deaths:
+        text = _write(entry)
+        size += len(text) + 1
+        if size > TEXT_MAX:
+            break
+        texts.append(text)
     properties = drop_user_properties(properties, (DEATHS,))
     if is_first:
         properties = drop_user_properties(properties, (FIRST_QUEUE, FIRST_REASON, FIRST_EXCHANGE))
         properties += encode_user_property(FIRST_QUEUE, str(death["queue"]).encode())
         properties += encode_user_property(FIRST_REASON, str(death["reason"]).encode())
         properties += encode_user_property(FIRST_EXCHANGE, str(death["exchange"]).encode())
-    return properties + encode_user_property(DEATHS, text)
+    return properties + encode_user_property(DEATHS, f"[{','.join(texts)}]".encode())
+
+
+def _bound(death: Death) -> Death:
+    """The same, unless a client has written more of it than any death has: then where, why and how often, if that can be said."""
+    try:
+        if len(_write(death)) <= DEATH_TEXT_MAX:
+            return death
+    except RecursionError:
+        pass  # deeper than it can be written
+    queue, reason, count = death.get("queue"), death.get("reason"), death.get("count")
+    if not isinstance(queue, str) or not isinstance(reason, str) or len(queue) + len(reason) > KEYS_TEXT_MAX:
+        return {}
+    return {"queue": queue, "reason": reason, "count": count if _is_count(count) else 1}
+
+
+def _write(death: Death) -> str:
+    return json.dumps(death, separators=(",", ":"))

@@ -23,3 +23,11 @@ class ExchangePort(ABC):
 
     @abstractmethod
     def on_queue_removed(self, queue: Queue) -> None: ...
+
+    @abstractmethod
+    def is_leaving(self, name: str) -> bool:
+        """Whether a queue of that name was removed and some of its bindings are left."""
+
+    @abstractmethod
+    def finish_leaving(self, name: str) -> None:
+        """Remove at once what is left of them: the name is needed for another queue."""

@@ -7,11 +7,13 @@ from typing import final
 from mypy_extensions import i64
 
 from millstream.queues.tail import Tail
+from millstream.storage.offset_gaps import OffsetGaps
 
 
 @final
 class Footprint:
-    def __init__(self) -> None:
+    def __init__(self, gaps: OffsetGaps) -> None:
+        self._gaps = gaps
         self.bytes: i64 = 0
         self._low: i64 = 0  # all below was taken off
         self._in_segments: i64 = 0  # bytes of the kept records that are only there
@@ -29,7 +31,8 @@ class Footprint:
         if low >= tail.first:
             self.bytes = tail.size_between(low, tail.end)
             return
-        self._in_segments = stored * (tail.first - low) // (tail.end - low)
+        in_all: i64 = self._gaps.records_between(low, tail.end)
+        self._in_segments = stored * self._gaps.records_between(low, tail.first) // max(1, in_all)
         self.bytes = self._in_segments + tail.size_between(tail.first, tail.end)
 
     def count_anew(self, tail: Tail) -> None:
@@ -41,7 +44,8 @@ class Footprint:
         """Nobody needs what is below `low` any more."""
         if self._low < low and self._low < tail.first:
             end: i64 = low if low < tail.first else tail.first
-            gone: i64 = self._in_segments * (end - self._low) // (tail.first - self._low)
+            count: i64 = self._gaps.records_between(self._low, tail.first)
+            gone: i64 = self._in_segments * self._gaps.records_between(self._low, end) // max(1, count)
             self._in_segments -= gone
             self.bytes -= gone
             self._low = end
@@ -49,6 +53,12 @@ class Footprint:
             self.bytes -= tail.size_between(self._low, low)
             self._low = low
         tail.forget_below(low)
+        if self._gaps.count:
+            self._gaps.forget_below(low)
+
+    def empty(self, tail: Tail, first: i64, last: i64) -> None:
+        """Nobody needs these, of a queue in memory, though somebody may need what is before them."""
+        self.bytes -= tail.empty(first if first > self._low else self._low, last)
 
     def on_folded(self, tail: Tail, sequence: i64) -> None:
         self._in_segments += tail.forget_folded(sequence, self._low)
@@ -58,9 +68,10 @@ class Footprint:
         excess: i64 = self.bytes - limit
         offset: i64 = self._low
         if offset < tail.first and self._in_segments:
-            count: i64 = tail.first - offset
+            count: i64 = self._gaps.records_between(offset, tail.first)
             if self._in_segments >= excess:
-                return offset + (excess * count + self._in_segments - 1) // self._in_segments
+                records: i64 = (excess * count + self._in_segments - 1) // self._in_segments
+                return self._gaps.go_on(offset, records)
             excess -= self._in_segments
             offset = tail.first
         while offset < tail.end and excess > 0:

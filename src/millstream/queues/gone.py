@@ -23,6 +23,7 @@ class Gone:
         self._heap: list[tuple[int, int]] = []  # offset, size
 
     def add(self, first: i64, last: i64) -> None:
+        first = max(first, self._queue.tail.first)  # of what is in segments only nobody knows the size
         while first <= last:
             size = self._queue.size_at(first)
             if size:

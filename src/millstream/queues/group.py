@@ -22,7 +22,7 @@ from millstream.queues.expiry import expire, is_expired
 from millstream.queues.getters import Getters
 from millstream.queues.gone import Gone
 from millstream.queues.holds import MILLISECONDS, Holds
-from millstream.queues.overflow import bound_again
+from millstream.queues.overflow import bound_again, empty_settled
 from millstream.queues.pending import Pending
 from millstream.queues.returned import Returned, find_delay_ms
 from millstream.queues.span import Span
@@ -48,6 +48,7 @@ TRIED_SHIFT: Final[i64] = (
 @final
 class Group:
     def __init__(self, queue: Queue, number: i64, name: str, filter: bytes, committed: i64) -> None:
+        committed = queue.gaps.go_on(committed, 0)
         self.queue = queue
         self.number: i64 = number
         self.name = name
@@ -56,7 +57,7 @@ class Group:
         self.written: i64 = committed  # what the log knows of `committed`
         self.cursor: i64 = committed  # next offset to look at
         self.unsure: i64 = queue.unsure  # all below may have been handed out before a crash
-        self.settled = Intervals()  # out of order, above `committed`
+        self.settled = queue.gaps.settled_from(committed)  # out of order, above `committed`
         self.attempts: dict[int, int] = {}  # by offset, of those that came back
         self.gone = Gone(queue)
         self.holds = Holds()
@@ -73,6 +74,7 @@ class Group:
         self._is_dispatching = False
         self._is_offering = False  # to members: they have been waiting for it
         self._is_cut = False  # the last look for a record ended before its end: there may be one
+        queue.waits_from = 0
 
     def title(self) -> str:
         """The name under which it is known: the same name with another filter is another group."""
@@ -121,6 +123,7 @@ class Group:
         for pending in list(self.pending.values()):
             self.holds.remove(pending)
         self.returned.clear()
+        self.queue.waits_from = 0  # what it had may wait for others
         self._getters.close()
         consumers = list(self.consumers)
         self.turns.clear()
@@ -137,17 +140,6 @@ class Group:
     def halt(self) -> None:
         """The broker stops: nothing is handed out any more."""
         self._is_dispatching = True
-
-    def purge(self) -> None:
-        """Settle everything no consumer has at this moment."""
-        position: i64 = self.committed
-        for offset in sorted(self.pending):
-            if offset > position:
-                self.finish(position, offset - 1)
-            position = offset + 1
-        if self.queue.next > position:
-            self.finish(position, self.queue.next - 1)
-        self.returned.clear()
 
     def lag(self) -> i64:
         """Records not settled yet."""
@@ -196,18 +188,23 @@ class Group:
         """Settled for good. In order it is written once per loop iteration, out of order at once."""
         queue = self.queue
         if self.attempts:
-            if first == last:
-                self.attempts.pop(int(first), None)
+            if last - first < len(self.attempts):
+                for place in range(first, last + 1):
+                    self.attempts.pop(int(place), None)
             else:
                 for offset in [offset for offset in self.attempts if first <= offset <= last]:
                     del self.attempts[offset]
+        if first < queue.waits_from and len(queue.groups) > 1:
+            queue.waits_from = first  # it may wait for others
         if first > self.committed:
             self.settled.add(first, last)
             queue.note_settled(self, first, last)
+            if not queue.is_durable:
+                empty_settled(queue, first, last)
             if queue.bounds_bytes:
                 self.gone.add(first, last)
-            return
-        self._advance(last + 1)
+        else:
+            self._advance(last + 1)
         queue.note_committed(self)
 
     def _advance(self, committed: i64) -> None:
@@ -241,17 +238,19 @@ class Group:
 
     def seek(self, offset: i64) -> None:
         """Stand at an offset: what is above is handed out (again), what is below is not."""
+        offset = self.queue.gaps.go_on(offset, 0)
         for pending in list(self.pending.values()):
             self.holds.remove(pending)
         self.returned.clear()
         self._not_before.clear()
         self.attempts.clear()
         self.specials.clear()
-        self.settled = Intervals()
+        self.settled = self.queue.gaps.settled_from(offset)
         self.gone.recount(self.settled)
         self.committed = offset
         self.written = offset
         self.cursor = offset
+        self.queue.waits_from = 0
         self._span.forget()
         self.queue.fill_specials(self)
         self.queue.save_group(self)
@@ -280,6 +279,8 @@ class Group:
     def _give_back(self, pending: Pending, delay_ms: i64) -> None:
         self.holds.remove(pending)
         queue = self.queue
+        if pending.offset < queue.waits_from:
+            queue.waits_from = pending.offset
         due_ns: i64 = queue.clock.now_ns + delay_ms * MILLISECONDS if delay_ms else 0
         if pending.attempts > 0:
             self.attempts[int(pending.offset)] = int(pending.attempts)
@@ -394,7 +395,7 @@ class Group:
                 body = found
             offset: i64 = self.cursor
             self.cursor += 1
-            if queue.is_durable and not body:
+            if not body and (queue.is_durable or (queue.tail.is_holed and queue.tail.is_emptied(offset))):
                 self._pass(offset, offset)
             elif not self.is_settled(offset) and not queue.is_special(offset):
                 pending = self._admit(queue.make_pending(self, offset, body))
@@ -478,14 +479,11 @@ class Group:
 
     def on_tick(self, now_ns: i64) -> None:
         """Take back what nobody settled in time, then hand out what is due."""
-        late = self.holds.find_late(now_ns)
-        count: i64 = 0
-        while late is not None and count < PASSED_MAX:  # the others at the next tick
-            count += 1
+        late = self.holds.find_late(now_ns, PASSED_MAX)  # the others at the next tick
+        for pending in late:
             self.queue.counters.timed_out += 1
-            self._give_back(late, 0)
-            late = self.holds.find_late(now_ns)
-        self.queue.agenda.left -= count
+            self._give_back(pending, 0)
+        self.queue.agenda.left -= len(late)
         if self.committed > self.written + PASSED_MAX:
             self.queue.note_committed(self)
         self.dispatch()

@@ -66,17 +66,19 @@ class Holds:
     def find_below(self, offset: i64) -> list[Pending]:
         return [pending for pending in self.pending.values() if pending.offset < offset]
 
-    def find_late(self, now_ns: i64) -> Pending | None:
-        """One whose time is over."""
-        if self._usual:
-            pending = next(iter(self._usual.values()))
-            if pending.deadline_ns <= now_ns:
-                return pending
+    def find_late(self, now_ns: i64, count_max: i64) -> list[Pending]:
+        """Those whose time is over; so many at most, found in one go: a look from the start passes all that have gone."""
+        late: list[Pending] = []
+        for pending in self._usual.values():
+            if pending.deadline_ns > now_ns or len(late) >= count_max:
+                break
+            late.append(pending)
         for same in self._others.values():
-            pending = next(iter(same.values()))
-            if pending.deadline_ns <= now_ns:
-                return pending
-        return None
+            for pending in same.values():
+                if pending.deadline_ns > now_ns or len(late) >= count_max:
+                    break
+                late.append(pending)
+        return late
 
     def shorten(self, deadline_ns: i64) -> None:
         """What the queue says has changed: nobody waits longer than it says now."""

@@ -140,8 +140,6 @@ def drop_head(queue: Queue, buries: bool = True) -> bool:
     """Make room by policy: the oldest record that no consumer has goes; False when there is none. Without `buries` it
     never becomes a dead letter."""
     offset: i64 = _find_waiting(queue)
-    while not queue.is_stream and offset < queue.next and _is_taken(queue, offset):
-        offset += 1
     if offset >= queue.next:
         return False
     if buries and _buries(queue):
@@ -166,27 +164,61 @@ def _buries(queue: Queue) -> bool:
     return definition.overflow == "dead_letter" or definition.dead_letter_exchange is not None
 
 
+def empty_settled(queue: Queue, first: i64, last: i64) -> None:
+    """Of a queue in memory: what all groups have settled, though not what is before it, goes at once. Where groups count
+    the bytes of what they have settled, the others would count them still."""
+    if len(queue.groups) == 1:
+        queue.footprint.empty(queue.tail, first, last)
+    elif not queue.bounds_bytes:
+        while first <= last:
+            if _first_unsettled(queue, first) > first:
+                queue.footprint.empty(queue.tail, first, first)
+            first += 1
+
+
 def _find_waiting(queue: Queue) -> i64:
-    """An offset below which nothing waits. Where nothing came back that is where groups stand: what they have handed out
-    may be much."""
+    """The oldest record that no consumer has. What was found to be taken is not looked at again, unless something of it came
+    back; where nothing did, groups have handed out all below where they stand."""
     low: i64 = queue.low_mark()
-    if queue.is_stream or queue.specials or not queue.groups:
+    if queue.is_stream or not queue.groups:
         return low
+    offset: i64 = max(low, queue.waits_from)
+    if not queue.specials:
+        offset = max(offset, _find_handed_out(queue))
+    while offset < queue.next:
+        unsettled: i64 = _first_unsettled(queue, offset)
+        if unsettled > offset:
+            offset = unsettled
+        elif _is_handed_out(queue, offset):
+            offset += 1
+        else:
+            break
+    queue.waits_from = offset
+    return offset
+
+
+def _find_handed_out(queue: Queue) -> i64:
+    """Every group has handed out all below; 0 where something came back."""
     least: i64 = queue.next
     for group in queue.groups.values():
         if group.returned.count():
-            return low
+            return 0
         if group.cursor < least:
             least = group.cursor
-    return least if least > low else low
+    return least
 
 
-def _is_taken(queue: Queue, offset: i64) -> bool:
-    """Handed out in some group, or settled in all."""
-    is_needed = not queue.groups
+def _first_unsettled(queue: Queue, offset: i64) -> i64:
+    """From `offset` on, the first that some group has not settled."""
+    least: i64 = queue.next
     for group in queue.groups.values():
-        if int(offset) in group.pending:
-            return True
-        if not group.is_settled(offset):
-            is_needed = True
-    return not is_needed
+        first: i64 = offset if offset > group.committed else group.committed
+        if group.settled.count:
+            first = group.settled.next_missing(first)
+        if first < least:
+            least = first
+    return least
+
+
+def _is_handed_out(queue: Queue, offset: i64) -> bool:
+    return any(int(offset) in group.pending for group in queue.groups.values())

@@ -1,7 +1,7 @@
 """A queue: a named log of records with any number of groups reading it.
 
 Invariants
-- Offsets count up without gaps in the order of appending; an offset has one value for ever.
+- Offsets count up in the order of appending, without gaps but those the store was left with (`gaps`); an offset has one value for ever.
 - `visible` never runs ahead of what is durable: no group sees a record the broker could still forget.
 - A work queue keeps a record until every group has settled it; a stream until its retention lets it go.
 """
@@ -28,7 +28,6 @@ from millstream.queues.forged_words import has_forged, without_forged
 from millstream.queues.group import Group
 from millstream.queues.overflow import bound, bound_now, find_refusal, is_awaited
 from millstream.queues.pending import Pending
-from millstream.queues.purging import purge
 from millstream.queues.queue_counters import QueueCounters
 from millstream.queues.rounds import Rounds
 from millstream.queues.specials import forget_below
@@ -36,6 +35,7 @@ from millstream.queues.tail import Tail, body_size, message_size
 from millstream.queues.transit import Transit
 from millstream.security.quota import Usage
 from millstream.storage import queue_facts
+from millstream.storage.offset_gaps import OffsetGaps
 from millstream.storage.queue_facts import (
     BurstEncoder,
     QueueRecord,
@@ -87,7 +87,9 @@ class Queue(Outlet):
         self.visible: i64 = 0  # all below may be handed out
         self.offered: i64 = 0  # all below were offered to whoever was there
         self.unsure: i64 = 0  # all below may have been handed out before a crash
-        self.footprint = Footprint()
+        self.waits_from: i64 = 0  # nothing below waits, as far as it was looked for
+        self.gaps = OffsetGaps()  # from where it begins on: nobody has these offsets
+        self.footprint = Footprint(self.gaps)
         self.tail = Tail(0, self.is_stream, agenda.garbage)
         self.groups: dict[str, Group] = {}  # by title
         self.counters = QueueCounters()
@@ -297,7 +299,7 @@ class Queue(Outlet):
         self.agenda.write_later(group)
 
     def write_committed(self, group: Group) -> None:
-        """One fact for everything that was settled in order since the last."""
+        """Once per turn of what was settled; one fact for everything that was so in order since the last."""
         if self.is_removed:
             return
         if group.committed > group.written:
@@ -316,8 +318,8 @@ class Queue(Outlet):
         self.note(queue_facts.RECORD_RETURNED, body)
 
     def save_group(self, group: Group) -> None:
-        numbers = int(self.number), int(group.number), int(group.committed)
         if group.is_kept:
+            numbers = int(self.number), int(group.number), int(group.committed)
             self.note(queue_facts.GROUP_SAVED, queue_facts.encode_group(*numbers, group.name, group.filter))
 
     # ---------------------------------------------------------------- groups
@@ -367,7 +369,7 @@ class Queue(Outlet):
     def depth(self) -> i64:
         """Records that are kept: of a work queue those the slowest group has not settled."""
         if self.is_stream or not self.groups:
-            return self.next - self.first
+            return self.next - self.first - self.gaps.count
         most: i64 = 0
         for group in self.groups.values():
             lag = group.lag()
@@ -378,10 +380,9 @@ class Queue(Outlet):
     def ready(self) -> i64:
         """Records that may be handed out: to the consumers of AMQP where there are such, else to anybody."""
         if self.is_stream or not self.groups:
-            return self.next - self.first
-        group = self.groups.get(AMQP_GROUP)
-        if group is not None:
-            return group.ready()
+            return self.next - self.first - self.gaps.count
+        if AMQP_GROUP in self.groups:
+            return self.groups[AMQP_GROUP].ready()
         most: i64 = 0
         for other in self.groups.values():
             waiting = other.ready()
@@ -391,16 +392,10 @@ class Queue(Outlet):
 
     def unsettled(self) -> i64:
         """Records that are with a consumer."""
-        count: i64 = 0
-        for group in self.groups.values():
-            count += len(group.pending)
-        return count
+        return sum([len(group.pending) for group in self.groups.values()])
 
     def consumer_count(self) -> i64:
-        count: i64 = 0
-        for group in self.groups.values():
-            count += len(group.consumers)
-        return count
+        return sum([len(group.consumers) for group in self.groups.values()])
 
     def let_go(self) -> None:
         """What nobody needs any more no longer counts, and need not be remembered."""
@@ -430,10 +425,10 @@ class Queue(Outlet):
         if offset < tail.first:
             found = self.source.read(self.number, offset, offset + 1, 1)
             return found[0] if found else b""
-        if offset >= tail.end or (not self.is_durable and offset < self.low_mark()):
-            return b""
         if self.is_durable:
-            return tail.get(offset)
+            return tail.get(offset) if offset < tail.end else b""
+        if offset >= tail.end or offset < self.low_mark() or tail.is_emptied(offset):
+            return b""
         message = tail.get_message(offset)
         priority, due_ns = self.specials.get(int(offset), (0, 0))
         not_before: i64 = due_ns + self.clock.wall_offset_ns if due_ns else 0
@@ -445,7 +440,7 @@ class Queue(Outlet):
         if group is None:
             group = self.nobody()
         if not self.is_durable:
-            if offset < self.tail.first or offset >= self.tail.end:
+            if offset >= self.tail.end or self.tail.is_emptied(offset):
                 return None
             return self.make_pending(group, offset, b"")
         body = self.find_record(offset)
@@ -482,15 +477,13 @@ class Queue(Outlet):
         """Everything below goes, for every group."""
         if first <= self.first:
             return
+        if self.gaps.count:
+            first = self.gaps.go_on(first, 0)
         self.first = first
         self.note(queue_facts.QUEUE_TRIMMED, queue_facts.encode_pair(int(self.number), int(first)))
         for group in self.groups.values():
             group.move_up(first)
         self.let_go()
-
-    def purge(self) -> i64:
-        """Forget every record that no consumer has at this moment; how many."""
-        return purge(self)
 
     def on_tick(self, now_ns: i64) -> None:
         if not self.groups and self.has_expiry:

@@ -16,6 +16,8 @@ def restore_queue(queue: Queue, stored: StoredQueue) -> None:
     queue.offered = stored.next
     queue.unsure = stored.unsure
     queue.producers = stored.producers
+    for first, last in stored.gaps.ranges():
+        queue.gaps.add(first, last)
     queue.has_expiry = True  # what is in the segments may have one
     offset_ns = int(queue.clock.wall_offset_ns)
     for offset, (priority, wall_ns) in stored.specials.items():
@@ -30,4 +32,5 @@ def restore_queue(queue: Queue, stored: StoredQueue) -> None:
         group.restore(entry.settled, entry.returned, offset_ns)
         queue.put_back_group(group)
         group.gone.recount(group.settled)
+    queue.gaps.forget_below(queue.low_mark())
     queue.footprint.restore(stored.bytes, queue.tail, queue.low_mark())

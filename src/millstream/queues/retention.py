@@ -16,8 +16,8 @@ def retain(queue: Queue) -> None:
     definition = queue.definition
     first: i64 = queue.first
     count: i64 = definition.retention_count
-    if count and queue.next - first > count:
-        first = queue.next - count
+    if count and queue.depth() > count:
+        first = queue.gaps.go_on(first, queue.depth() - count)
     limit: i64 = definition.retention_bytes
     if limit and queue.footprint.bytes > limit:
         by_size = queue.footprint.find_first_within(queue.tail, limit)
@@ -42,9 +42,13 @@ def find_young(queue: Queue, wall_ns: i64) -> i64:
     high: i64 = tail.end
     while low < high:  # times in a queue never go back far enough to matter
         middle: i64 = (low + high) // 2
-        body = tail.get(middle)
-        if body and record_time(body) >= wall_ns:
+        found = middle
+        body = tail.get(found)
+        while not body and found + 1 < high:  # lost to damage, or skipped: the next one tells
+            found += 1
+            body = tail.get(found)
+        if not body or record_time(body) >= wall_ns:
             high = middle
         else:
-            low = middle + 1
+            low = found + 1
     return low

@@ -48,5 +48,11 @@ class Returned:
         """The one `best_priority` spoke of."""
         return heapq.heappop(self._heap)[3]
 
+    def take_all(self) -> list[tuple[int, int, int, Pending]]:
+        """In no order."""
+        heap = self._heap
+        self._heap = []
+        return heap
+
     def clear(self) -> None:
         self._heap.clear()

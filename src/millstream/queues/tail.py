@@ -30,6 +30,7 @@ class Block:
         self.times: list[int] = []  # of the messages
         self.last_sequence: i64 = 0
         self._empty: i64 = 0  # so many at the front are gone
+        self.emptied: i64 = 0  # so many were taken out one by one
         self.sequences = BytesWriter()  # of each record, 64 bits; empty where nobody asks
 
     def end(self) -> i64:
@@ -86,6 +87,7 @@ class Tail:
         self.end: i64 = first
         self.sealed: i64 = first
         self._is_exact = is_exact
+        self.is_holed = False  # some were taken out of the middle
         self.counts_payload = False  # the size of a record is that of its payload
         self._blocks: dict[int, Block] = {}
         self._last: Block | None = None  # where records go
@@ -93,10 +95,18 @@ class Tail:
         self._time_ns: i64 = 0
 
     def add(self, offset: i64, sequence: i64, body: bytes) -> None:
-        """Append; a gap before it (damage) is filled with nothing."""
-        while self.end < offset:
-            self._append(self.end, sequence, b"")
+        """Append; a gap before it (damage) is filled with nothing, and has no blocks where it covers whole ones."""
+        if self.end < offset:
+            self._fill(offset, sequence)
         self._append(offset, sequence, body)
+
+    def _fill(self, end: i64, sequence: i64) -> None:
+        if self._last is None:
+            self.end = max(self.end, end >> SHIFT << SHIFT)
+        while self.end < end:
+            self._append(self.end, sequence, b"")
+            if self._is_whole(int((self.end - 1) >> SHIFT)):
+                self.end = max(self.end, end >> SHIFT << SHIFT)
 
     def _append(self, offset: i64, sequence: i64, body: bytes) -> None:
         block = self._last
@@ -120,6 +130,36 @@ class Tail:
         block.times.append(self._time)
         self.end = offset + 1
 
+    def empty(self, first: i64, last: i64) -> i64:
+        """Let go of messages in the middle that nobody needs, however long those before them stay; gives their size."""
+        size: i64 = 0
+        self.is_holed = True
+        while first <= last:
+            key = int(first >> SHIFT)
+            block = self._blocks.get(key)
+            if block is None:
+                first = ((first >> SHIFT) + 1) << SHIFT
+                continue
+            messages = block.messages
+            end: i64 = min(last + 1, block.end())
+            while first < end:
+                message = messages[first - block.first]
+                if message is not NOTHING:
+                    size += message_size(message, self.counts_payload)
+                    messages[first - block.first] = NOTHING
+                    block.emptied += 1
+                first += 1
+            if block.emptied == len(messages) and self._is_whole(key):
+                del self._blocks[key]
+                if self._last is block:
+                    self._last = None
+        return size
+
+    def is_emptied(self, offset: i64) -> bool:
+        """Whether nobody needed this message, and it was let go of."""
+        block = self._blocks.get(int(offset >> SHIFT)) if offset >= self.first else None
+        return block is None or block.messages[offset - block.first] is NOTHING
+
     def get_message(self, offset: i64) -> Message:
         block = self._blocks[int(offset >> SHIFT)]
         return block.messages[offset - block.first]
@@ -131,8 +171,8 @@ class Tail:
 
     def get(self, offset: i64) -> bytes:
         """The record at `first` <= offset < `end`; empty: it was lost to damage."""
-        block = self._blocks[int(offset >> SHIFT)]
-        return block.bodies[offset - block.first]
+        block = self._blocks.get(int(offset >> SHIFT))
+        return b"" if block is None else block.bodies[offset - block.first]
 
     def size_between(self, first: i64, end: i64) -> i64:
         """Bytes of the records with first <= offset < end, all of which are here."""
@@ -143,18 +183,23 @@ class Tail:
         return size
 
     def size_of(self, offset: i64) -> i64:
-        block = self._blocks[int(offset >> SHIFT)]
+        block = self._blocks.get(int(offset >> SHIFT))
+        if block is None:
+            return 0
         if block.messages:
-            return message_size(block.messages[offset - block.first], self.counts_payload)
+            message = block.messages[offset - block.first]
+            return 0 if message is NOTHING else message_size(message, self.counts_payload)
         return body_size(block.bodies[offset - block.first], self.counts_payload)
 
     def forget_folded(self, sequence: i64, low: i64) -> i64:
         """All facts up to `sequence` are in segments: let go of whole blocks of them. Gives the bytes of those from
         `low` on."""
         size: i64 = 0
-        while self._blocks:
-            key = next(iter(self._blocks))
-            block = self._blocks[key]
+        while True:
+            block = self._find_first()
+            if block is None:
+                break
+            key = int(block.first >> SHIFT)
             if block.last_sequence > sequence or not self._is_whole(key):
                 self._seal(block.end_folded(sequence))
                 break
@@ -173,14 +218,25 @@ class Tail:
 
     def forget_below(self, offset: i64) -> None:
         """Nobody needs what is below any more."""
-        while self._blocks:
-            key = next(iter(self._blocks))
-            block = self._blocks[key]
+        while True:
+            block = self._find_first()
+            if block is None:
+                return
+            key = int(block.first >> SHIFT)
             if block.end() > offset or not self._is_whole(key):
                 if block.messages:
                     block.empty_below(offset)
                 return
             self._drop(key, block)
+
+    def _find_first(self) -> Block | None:
+        """The oldest block; what is missing before it was emptied."""
+        while self.first < self.end:
+            block = self._blocks.get(int(self.first >> SHIFT))
+            if block is not None:
+                return block
+            self.first = min(self.end, ((self.first >> SHIFT) + 1) << SHIFT)
+        return None
 
     def _is_whole(self, key: int) -> bool:
         """Whether nothing will be appended to it any more."""

@@ -105,6 +105,7 @@ class HttpConnection:
         except TimeoutError:
             pass
         finally:
+            self._credentials = None  # who asks next has proven nothing yet
             has_next = self._server.take_place_again(self, has_next)
         return has_next
 
@@ -347,12 +348,9 @@ class HttpServer:
         """Serve a connection whose head is there; gives why not."""
         connection = HttpConnection(self, guest)
         with self._lock:
-            if len(self._connections) >= self._connections_max:
-                text = f"{self._connections_max} connections are being served (reader.connections_max)"
-                return HttpFault(503, text, retry_after_s=1)
-            if self._count_strangers(guest.key) >= self._strangers_max:
-                text = f"{self._strangers_max} requests of this address are being checked"
-                return HttpFault(503, text, retry_after_s=1)
+            refusal = self._find_refusal(guest.key)
+            if refusal:
+                return HttpFault(503, refusal, retry_after_s=1)
             self._connections[connection] = None
         try:
             threading.Thread(target=self._serve, args=(connection,), name="http", daemon=True).start()
@@ -374,13 +372,22 @@ class HttpServer:
         """Its thread waits no more; whether it has another request and a place for it."""
         with self._lock:
             self._idle_threads -= 1
-            if not has_next or len(self._connections) >= self._connections_max:
+            if not has_next or self._find_refusal(connection.guest.key):
                 return False
             self._connections[connection] = None
             return True
 
-    def _count_strangers(self, key: str) -> int:
-        return sum(other.guest.key == key and other.is_stranger for other in self._connections)
+    def _find_refusal(self, key: str) -> str:
+        """Why a request from there gets no place now; empty: there is one."""
+        if len(self._connections) >= self._connections_max:
+            return f"{self._connections_max} connections are being served (reader.connections_max)"
+        strangers = sum(other.guest.key == key and other.is_stranger for other in self._connections)
+        if strangers >= self._strangers_max:
+            return (
+                f"{strangers} requests from this address have not proven who they are, "
+                f"which is half of reader.connections_max = {self._connections_max}"
+            )
+        return ""
 
     def _serve(self, connection: HttpConnection) -> None:
         is_kept = False

@@ -152,7 +152,9 @@ class WaitingRoom:
         most = max(self._guests.values(), key=len)
         oldest = next((guest for guest in most if guest.stage is Stage.LEAVING), next(iter(most)))
         if oldest.stage is Stage.IN_HEAD:
-            self._tell(oldest, HttpFault(503, "too many requests are unfinished", retry_after_s=1))
+            limit = f"{self._guests_max}: half of the limit on open files, `ulimit -n`, at most"
+            text = f"limit of waiting connections reached ({limit})"
+            self._tell(oldest, HttpFault(503, text, retry_after_s=1))
         self._close(oldest)
 
     # ----------------------------------------------------------------- reading

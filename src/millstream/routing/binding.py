@@ -39,5 +39,6 @@ class Binding:
         self.owners: list[
             Owner
         ] = []  # none: it is the account's own; else it stands while one of them has the right
+        self.is_narrow = False  # they may not publish with every key to the exchange it goes to
         self.is_suspended = False  # none of them has it now
         self.pattern: HeaderPattern | None = None  # of a headers exchange

@@ -42,6 +42,7 @@ class Walk:
     def __init__(self) -> None:
         self.outlets: dict[Outlet, None] = {}
         self.reaches_topics = False  # it came by amq.topic: the topic space gets it too
+        self.is_narrow = False  # of several keys it came by a binding that may not bring them all
         self.reaches_default = False  # an alternate led to the default exchange
 
 
@@ -54,6 +55,8 @@ class Exchanges(TopicBindings):
         self.steps: i64 = 0  # what walks have cost so far, in about microseconds
         self._suspended: i64 = 0  # of the bindings
         self._by_queue: dict[Outlet, dict[Binding, None]] = {}
+        self.leaving_queues: dict[Outlet, None] = {}  # they are gone, and some of their bindings are left
+        self.leaving_exchanges: dict[Exchange, None] = {}
         for name, kind in PREDECLARED:
             self.by_name[name] = Exchange(name, kind, True, False, False, {})
         self.topics = self.by_name[TOPIC_SPACE]
@@ -96,6 +99,14 @@ class Exchanges(TopicBindings):
     def bindings_of(self, queue: Outlet) -> list[Binding]:
         return list(self._by_queue.get(queue, {}))
 
+    def is_left(self, binding: Binding) -> bool:
+        """Whether one of its ends is gone already."""
+        if binding.exchange is not None and binding.exchange in self.leaving_exchanges:
+            return True
+        if binding.queue is not None and binding.queue in self.leaving_queues:
+            return True
+        return binding.source in self.leaving_exchanges
+
     def needs_headers(self, start: Exchange) -> bool:
         """Whether headers can decide anywhere on a walk from there."""
         seen: dict[str, None] = {start.name: None}
@@ -125,7 +136,8 @@ class Exchanges(TopicBindings):
         by_text: bool = False,
         further: list[bytes] | None = None,
     ) -> Walk:
-        """All exchanges look at all keys: `further` are those a publisher wants copies for."""
+        """All exchanges look at all keys: `further` are those a publisher wants copies for. Not where the walk `is_narrow`: there each
+        key must go its own way."""
         walk = Walk()
         seen: dict[str, None] = {start.name: None}
         waiting = [start]
@@ -143,15 +155,20 @@ class Exchanges(TopicBindings):
                     matched += exchange.match(other, headers, by_text)
             if self._suspended:
                 matched = [binding for binding in matched if not binding.is_suspended]
+            if self.leaving_queues or self.leaving_exchanges:
+                matched = [binding for binding in matched if not self.is_left(binding)]
             self.steps += len(matched) // BINDINGS_PER_STEP + exchange.take_visited() // NODES_PER_STEP
             for binding in matched:
                 following = binding.exchange
                 if following is None:
                     assert binding.queue is not None
                     walk.outlets[binding.queue] = None
-                elif following.name not in seen:
-                    seen[following.name] = None
-                    waiting.append(following)
+                else:
+                    if binding.is_narrow and further:
+                        walk.is_narrow = True
+                    if following.name not in seen:
+                        seen[following.name] = None
+                        waiting.append(following)
             if not matched:
                 name = exchange.find_alternate()
                 alternate = None if name is None or name in seen else self.by_name.get(name)

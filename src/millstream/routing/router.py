@@ -15,6 +15,7 @@ from mypy_extensions import i64, mypyc_attr
 from millstream.model.errors import Reason
 from millstream.model.outlet import Outlet, Target
 from millstream.model.topic import has_wildcard
+from millstream.routing.arrivals import Arrivals
 from millstream.routing.shares import Share
 from millstream.routing.subscription import Subscription
 from millstream.routing.tree import Found, TopicTree
@@ -55,6 +56,7 @@ class Router:
     def __init__(self, cache_max: i64, bindings: TopicBindings | None = None) -> None:
         self.tree = TopicTree()
         self._bindings = bindings
+        self.arrivals = Arrivals()
         self.generation: i64 = 0
         self._routes: dict[bytes, Route] = {}
         self._cache_max: i64 = cache_max
@@ -147,7 +149,9 @@ class Router:
             self.add_outlets(route, outlets)
         if found.groups:
             self._turn += 1
-            route.shares = [Share(members, topic, self._turn) for members in found.groups]
+            route.shares = [Share(members, topic, self._turn, self.arrivals) for members in found.groups]
+            for members in found.groups:
+                self.visited += len(members)
         elif len(route.targets) == 1 and not route.targets[0].has_no_local:
             route.single = route.targets[0]
         for target in route.targets:

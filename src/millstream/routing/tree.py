@@ -77,6 +77,7 @@ class TopicTree:
         self._crowded: dict[bytes, Node] = {}  # exact filters with more than that
         self._common: dict[bytes, bytes] = {}  # levels that stand in many filters, as one object for all
         self.shapes = Shapes()  # of the filters in the tree
+        self.extra_groups: i64 = 0  # share groups beside the first of each filter
         self.count: i64 = 0
 
     def add(self, subscription: Subscription) -> Subscription | None:
@@ -131,13 +132,13 @@ class TopicTree:
             node = self._crowded[filter] = Node()
             node.only = self._exact.pop(filter, None)
         if subscription.group:
-            return _add_shared(node, subscription)
+            return self._add_shared(node, subscription)
         return _add_plain(node, subscription)
 
     def _remove_exact(self, filter: bytes, group: bytes, outlet: Outlet) -> Subscription | None:
         node = self._crowded.get(filter)
         if node is not None:
-            removed = _remove_shared(node, group, outlet) if group else _remove_plain(node, outlet)
+            removed = self._remove_shared(node, group, outlet) if group else _remove_plain(node, outlet)
             if node.is_empty():
                 del self._crowded[filter]
             return removed
@@ -164,7 +165,7 @@ class TopicTree:
             depth += 1
             if node.tail is not None:
                 self._spread(node)
-        return _add_shared(node, subscription) if subscription.group else _add_plain(node, subscription)
+        return self._add_shared(node, subscription) if subscription.group else _add_plain(node, subscription)
 
     def _remove_wild(self, filter: bytes, group: bytes, outlet: Outlet) -> Subscription | None:
         levels = filter.split(b"/")
@@ -182,11 +183,57 @@ class TopicTree:
                 if group or depth == len(levels) or node.tail != b"/".join(levels[depth:]):
                     return None  # an empty tail is one empty level, not none
                 break
-        removed = _remove_shared(node, group, outlet) if group else _remove_plain(node, outlet)
+        removed = self._remove_shared(node, group, outlet) if group else _remove_plain(node, outlet)
         if removed is None:
             return None
         node.tail = None
         _prune(path, levels)
+        return removed
+
+    def has_room_for_group(self, filter: bytes, group: bytes, extra_max: i64) -> bool:
+        """Whether a member may join, though its group may be one more on that filter."""
+        if self.extra_groups < extra_max:
+            return True
+        node = self._find_node(filter)
+        return node is None or node.shared is None or group in node.shared
+
+    def _find_node(self, filter: bytes) -> Node | None:
+        if not has_wildcard(filter):
+            return self._crowded.get(filter)
+        node: Node | None = self._root
+        for level in filter.split(b"/"):
+            if node is None or node.tail is not None:
+                return None  # a tail has no groups
+            node = _step(node, level)
+        return node
+
+    def _add_shared(self, node: Node, subscription: Subscription) -> Subscription | None:
+        shared = node.shared
+        if shared is None:
+            shared = node.shared = {}
+        members = shared.get(subscription.group)
+        if members is None:
+            if shared:
+                self.extra_groups += 1
+            members = shared[subscription.group] = {}
+        old = members.get(subscription.outlet)
+        members[subscription.outlet] = subscription
+        return old
+
+    def _remove_shared(self, node: Node, group: bytes, outlet: Outlet) -> Subscription | None:
+        shared = node.shared
+        if shared is None:
+            return None
+        members = shared.get(group)
+        if members is None:
+            return None
+        removed = members.pop(outlet, None)
+        if len(members) == 0:
+            del shared[group]
+            if len(shared) == 0:
+                node.shared = None
+            else:
+                self.extra_groups -= 1
         return removed
 
     def _spread(self, node: Node) -> None:
@@ -310,17 +357,6 @@ def _add_plain(node: Node, subscription: Subscription) -> Subscription | None:
     return None
 
 
-def _add_shared(node: Node, subscription: Subscription) -> Subscription | None:
-    if node.shared is None:
-        node.shared = {}
-    members = node.shared.get(subscription.group)
-    if members is None:
-        members = node.shared[subscription.group] = {}
-    old = members.get(subscription.outlet)
-    members[subscription.outlet] = subscription
-    return old
-
-
 def _remove_plain(node: Node, outlet: Outlet) -> Subscription | None:
     more = node.more
     if more is not None:
@@ -333,21 +369,6 @@ def _remove_plain(node: Node, outlet: Outlet) -> Subscription | None:
         node.only = None
         return only
     return None
-
-
-def _remove_shared(node: Node, group: bytes, outlet: Outlet) -> Subscription | None:
-    shared = node.shared
-    if shared is None:
-        return None
-    members = shared.get(group)
-    if members is None:
-        return None
-    removed = members.pop(outlet, None)
-    if len(members) == 0:
-        del shared[group]
-        if len(shared) == 0:
-            node.shared = None
-    return removed
 
 
 def _prune(path: list[Node], levels: list[bytes]) -> None:

@@ -15,11 +15,11 @@ class AddressCounts:
         self._counts: dict[str, int] = {}
         self.total: i64 = 0
 
-    def add(self, address: str) -> None:
-        self.total += 1
+    def add(self, address: str, times: i64 = 1) -> None:
+        self.total += times
         count = self._counts.get(address, 0)
         if count or len(self._counts) < ADDRESSES_MAX:
-            self._counts[address] = count + 1
+            self._counts[address] = count + int(times)
 
     def take(self) -> dict[str, int]:
         counts = self._counts

@@ -20,6 +20,7 @@ import lmdb
 from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.lmdb_table import MAP_SIZE, LmdbTable, find_table_fault
+from millstream.storage.backup_check import BackupCheck
 from millstream.storage.backup_manifest import TABLE_NAME
 from millstream.storage.backup_plan import Plan, PlannedFile, plan_log, plan_segments
 from millstream.storage.checkpoint import load_queues, load_stages, read_meta
@@ -68,12 +69,13 @@ def pin_files(data_dir: Path) -> Iterator[tuple[Path, Plan]]:
 
 def _pin(data_dir: Path, staging: Path) -> Plan:
     plan = Plan()
+    check = BackupCheck()
     disk = RealDisk(data_dir)
     with hold_checkpoints(data_dir):
-        committed, last_sequence, folded = _copy_table(data_dir, staging, plan)
+        committed, last_sequence, folded = _copy_table(data_dir, staging, plan, check)
         if (staging / TABLE_NAME).exists():
             plan.files.append(PlannedFile(TABLE_NAME, (staging / TABLE_NAME).stat().st_size))
-        plan_segments(disk, plan, committed)
+        plan_segments(disk, plan, committed, check.foreign)
         for planned in plan.files:
             if planned.name != TABLE_NAME:
                 _take(data_dir, staging, planned)
@@ -84,7 +86,12 @@ def _pin(data_dir: Path, staging: Path) -> Plan:
             if find_stage_id(name):
                 with suppress(FileNotFoundError):  # its batch was done this moment
                     _link(data_dir / name, staging / name)
-    plan_log(RealDisk(staging), plan, folded, last_sequence)
+    taken = RealDisk(staging)
+    check.check_log(disk, taken, folded, last_sequence)
+    for name in check.foreign:
+        (staging / name).unlink(missing_ok=True)
+    plan_log(taken, plan, folded, last_sequence)
+    plan.damage += check.damage
     return plan
 
 
@@ -105,7 +112,9 @@ def _take_stages(data_dir: Path, staging: Path, plan: Plan, is_last: bool) -> bo
     return True
 
 
-def _copy_table(data_dir: Path, staging: Path, plan: Plan) -> tuple[dict[int, int], int, int]:
+def _copy_table(
+    data_dir: Path, staging: Path, plan: Plan, check: BackupCheck
+) -> tuple[dict[int, int], int, int]:
     """(next offset by queue, last sequence, last file) of the checkpoint that was copied."""
     if not (data_dir / TABLE_NAME).exists():
         return {}, 0, 0
@@ -128,6 +137,7 @@ def _copy_table(data_dir: Path, staging: Path, plan: Plan) -> tuple[dict[int, in
         load_queues(table, queues)
         load_stages(table, plan.stages)
         last_sequence, folded = read_meta(table)
+        check.check_table(RealDisk(data_dir), table)
     finally:
         table.close()
     return {number: queue.next for number, queue in queues.queues.items()}, last_sequence, folded

@@ -1,7 +1,8 @@
 """`python -m millstream.runtime.checkpoint_run DIR SEGMENT_SIZE PARENT`: folds the log up to a file, then removes it.
 
 A process of its own, which lives as long as its broker: folding is work for a processor, and the loop must not feel it.
-It reads numbers of files, one a line, and answers each with `done` or `failed`, after what it found damaged. Asked to `check`, it
+It reads numbers of files, one a line, and answers each with `done` and how far the table goes now (file, last sequence) or `failed`,
+after what it found damaged. Asked to `check`, it
 reads one more segment, and says `checked` when there was none left.
 """
 
@@ -17,9 +18,9 @@ from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
-from millstream.runtime.memory import keep_freed_memory
+from millstream.runtime.memory import give_back_freed_memory, keep_freed_memory
 from millstream.runtime.parent import die_with_parent
-from millstream.storage.checkpoint import Checkpoint
+from millstream.storage.checkpoint import Checkpoint, read_meta
 from millstream.storage.disk import Disk, DiskFault, Failpoints
 from millstream.storage.facts import FactFault
 from millstream.storage.log_files import FOLDER, file_number
@@ -31,6 +32,7 @@ from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.table import Table
 
 DONE: Final = "done"
+FOLDED: Final = "done "  # and what the table has committed: the last file, the last sequence
 FAILED: Final = "failed: "
 DAMAGE: Final = "damaged: "
 CHECK: Final = "check"
@@ -98,19 +100,20 @@ def tell(damage: Damage) -> None:
 
 
 def fold(folder: Path, last_file: int, segment_size: int, is_packed: bool) -> str:
-    """Empty, or why it could not be done."""
+    """What to answer."""
     try:
         with hold_checkpoints(folder):
             table = LmdbTable(folder / "state")
             try:
                 run(RealDisk(folder), table, last_file, find_failpoints(), segment_size, tell, is_packed)
+                sequence, file = read_meta(table)
             finally:
                 table.close()
     except DiskFault as fault:
-        return fault.text
+        return f"{FAILED}{fault.text}"
     except FactFault as fault:
-        return str(fault)
-    return ""
+        return f"{FAILED}{fault}"
+    return f"{FOLDED}{file} {sequence}"
 
 
 def check(folder: Path, survey: SegmentSurvey) -> str:
@@ -142,10 +145,11 @@ def main() -> int:
             sys.stdout.write(f"{check(folder, survey)}\n")
             sys.stdout.flush()
             continue
-        fault = fold(folder, int(line), segment_size, is_packed)
-        gc.collect()
-        sys.stdout.write(f"{FAILED}{fault}\n" if fault else f"{DONE}\n")
+        answer = fold(folder, int(line), segment_size, is_packed)
+        sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
+        gc.collect()
+        give_back_freed_memory()  # the next file of the log may be long in coming
     return 0
 
 

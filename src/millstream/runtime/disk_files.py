@@ -16,7 +16,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _refuse(error: OSError, name: str) -> NoReturn:
-    raise DiskFault(f"{name}: {error.strerror or error}", error.errno in _FULL) from error
+    raise DiskFault(
+        f"{name}: {error.strerror or error}", error.errno in _FULL, is_missing=error.errno == errno.ENOENT
+    ) from error
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

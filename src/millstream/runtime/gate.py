@@ -7,7 +7,7 @@ authenticated it, and each of those is bounded in time, bytes and number.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -22,6 +22,9 @@ from millstream.runtime.intake import Intake
 from millstream.runtime.loop_clock import LoopClock
 from millstream.security.authentication import Credentials
 from millstream.security.rate import BucketTable, address_key
+
+NOTED_NS: Final[i64] = 1_000_000  # of a connection that ended; less is not worth telling
+ENDED_MAX: Final[i64] = 10_000
 
 if TYPE_CHECKING:
     from millstream.runtime.transport import TransportLink
@@ -48,6 +51,14 @@ class HandshakePlace(ABC):
 
     @abstractmethod
     def release(self) -> None: ...
+
+    @abstractmethod
+    def lend(self) -> None:
+        """Its login waits to be checked: others may have the place meanwhile."""
+
+    @abstractmethod
+    def reclaim(self) -> None:
+        """Its login was checked."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -102,6 +113,8 @@ class Gate:
         self._rates = BucketTable(limits.connection_rate, limits.connection_burst)
         self.opened = AddressCounts()  # connections, refused ones included
         self.abandoned = AddressCounts()  # those that ended before anybody had logged in
+        self.filters = AddressCounts()  # asked for in SUBSCRIBE and UNSUBSCRIBE
+        self.ended: dict[TransportLink, None] = {}  # lost, and took time since the last look
         self.is_open = True
 
     def admit(self, address: str, now_ns: i64) -> bool:
@@ -161,6 +174,16 @@ class Gate:
             self._by_address[key] = left
         else:
             self._by_address.pop(key, None)
+
+    def note_ended(self, link: TransportLink) -> None:
+        """Its time still counts for its address. Whoever looks takes them all."""
+        if link.spent_ns >= NOTED_NS and len(self.ended) < ENDED_MAX:
+            self.ended[link] = None
+
+    def take_ended(self) -> list[TransportLink]:
+        ended = list(self.ended)
+        self.ended = {}
+        return ended
 
     def on_gone(self) -> None:
         self.connections -= 1

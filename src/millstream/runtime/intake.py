@@ -13,6 +13,7 @@ Invariants
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
@@ -44,9 +45,12 @@ class Intake:
     def __init__(self, memory_limit: i64 = 0, read_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._read_ns = read_ns
         self._unread_max: i64 = max(UNREAD_MAX, memory_limit // 8)
-        self._small: dict[TransportLink, None] = {}  # with a small read that waits
-        self._large: dict[TransportLink, None] = {}
-        self._resting: dict[TransportLink, None] = {}  # served, and not read until there is less to do
+        # in order; not dicts, which look over all that left before the first one
+        self._small: OrderedDict[TransportLink, None] = OrderedDict()  # with a small read that waits
+        self._large: OrderedDict[TransportLink, None] = OrderedDict()
+        self._resting: OrderedDict[TransportLink, None] = (
+            OrderedDict()
+        )  # served; read when there is less to do
         self._looked_bytes: i64 = 0  # small reads since the last look at the time
         self._ends: i64 = 0  # lost connections in this turn
         self._is_late = False  # small reads have taken their part of this turn
@@ -122,24 +126,26 @@ class Intake:
             self._serve(self._small, began_ns, SMALL_READS_NS)
             self._serve(self._large, self._read_ns(), WAITING_NS)
         while self._resting and (self.unread < UNREAD_LOW or not self.is_waited_for()):
-            link = next(iter(self._resting))
-            del self._resting[link]
+            link, _ = self._resting.popitem(last=False)
             link.read_on()
         return self.is_waited_for()
 
-    def _serve(self, links: dict[TransportLink, None], began_ns: i64, time_ns: i64) -> None:
+    def _serve(self, links: OrderedDict[TransportLink, None], began_ns: i64, time_ns: i64) -> None:
         while links:
-            link = next(iter(links))
-            del links[link]
+            link, _ = links.popitem(last=False)
             if link.serve(SHARE_NS):
                 links[link] = None
             if self._read_ns() - began_ns >= time_ns:
                 return
 
 
-def next_piece(size: i64, took_ns: i64) -> i64:
-    """How much of the same kind takes about a share, given what this much took."""
-    piece: i64 = size * SHARE_NS // took_ns if took_ns > 0 else PIECE_MAX
-    if piece > 4 * size:
-        piece = 4 * size
-    return max(PIECE_MIN, min(PIECE_MAX, piece))
+def next_piece(piece: i64, size: i64, took_ns: i64) -> i64:
+    """How much of the same kind takes about a share. `piece` is what was thought so far, `size` how much there was of it.
+
+    What is shorter than a piece (the end of a read) says as much less about the next one, unless it took a share by itself.
+    """
+    fitting: i64 = size * SHARE_NS // took_ns if took_ns > 0 else PIECE_MAX
+    fitting = max(PIECE_MIN, min(min(PIECE_MAX, 4 * piece), fitting))
+    if size < piece and took_ns < SHARE_NS:
+        fitting = piece + (fitting - piece) * size // piece
+    return fitting

@@ -84,7 +84,7 @@ def listen_fault(host: str, port: int, error: OSError, section: str, port_key: s
     is_gai = isinstance(error, socket.gaierror)
     reason = os.strerror(error.errno) if error.errno and not is_gai else error.strerror or str(error)
     text = f"{host} port {port} cannot be listened on: {reason}"
-    if is_gai or error.errno == errno.EADDRNOTAVAIL:
+    if is_gai or error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
         hint = f"millstream serve --set {section}.host=127.0.0.1"
         return ListenFault(text, hint, f"{section}.host", is_setting=True)
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -140,6 +140,24 @@ def open_entry(key: bytes, stored: bytes) -> bytes | None:
     return stored[: -_CHECKSUM.size] if _is_sealed(key, stored) else None
 
 
+def salvage_entries(folder: Path) -> tuple[dict[bytes, bytes], bool]:
+    """(what can be read of a table that must not be opened and has the right checksum, whether that is of its last commit)."""
+    try:
+        file = RealDisk(folder).open(FILE_NAME)
+    except DiskFault:
+        return {}, False
+    try:
+        pages = TablePages(file, keeps_entries=True)
+    finally:
+        file.close()
+    entries: dict[bytes, bytes] = {}
+    for key, stored in pages.entries.items():
+        value = open_entry(key, stored)
+        if key != SUM and value is not None:
+            entries[key] = value
+    return entries, pages.is_newest
+
+
 def _seal(key: bytes, value: bytes) -> int:
     checksum: int = extend(checksum_of(key), value)
     return checksum

@@ -123,11 +123,12 @@ class LogThread(BatchWriter):
 
     def _on_synced(self, batch: Batch, log: Log, error: int) -> None:
         self._is_syncing = False
+        has_name = not error and self._has_name()  # before the thread may close the file
         if self._is_end_due:
             self._end_now()
         if error:
             log.on_failed(f"the log cannot be synced: {os.strerror(error)}")
-        elif self._has_name():
+        elif has_name:
             self._files.on_synced()
             log.on_written(batch, self._lingers(log))
         self._on_progress()

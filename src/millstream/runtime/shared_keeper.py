@@ -21,14 +21,15 @@ class SharedKeeper(LogRegister):
         with self._lock:
             self._keeper.open()
 
-    def stop(self, last_sequence: int) -> None:
+    def stop(self, last_sequence: int, last_in_file: int) -> None:
         with self._lock:
-            self._keeper.stop(last_sequence)
+            self._keeper.stop(last_sequence, last_in_file)
 
     def doubt(self, last_session: int) -> None:
         with self._lock:
             self._keeper.doubt(last_session)
 
     def note_folded(self, file: int, sequence: int) -> None:
-        with self._lock:
-            self._keeper.note_folded(file, sequence)
+        """Without the lock: the loop must not wait for a disk that does not answer. It is one assignment, and only the loop
+        makes it."""
+        self._keeper.note_folded(file, sequence)

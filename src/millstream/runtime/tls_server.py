@@ -12,9 +12,11 @@ import contextlib
 import socket
 import ssl
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, cast
 
+from millstream.broker.conditions import HANDSHAKES_FULL
 from millstream.runtime.acceptor import Acceptor
 from millstream.runtime.gate import Gate, HandshakePlace
 from millstream.runtime.tls_admission import Candidate, TlsAdmission
@@ -23,6 +25,7 @@ from millstream.runtime.transport import TransportLink
 BEGUN_AT_ONCE: Final = 8
 PACE_S: Final = 0.005  # between two rounds of handshakes: others have their turn
 SWEEP_S: Final = 0.25
+SWEPT_AT_ONCE: Final = 200
 SHUTDOWN_S: Final = 5.0
 RECORD_HEAD: Final = 5
 HELLO_MIN: Final = RECORD_HEAD + 4
@@ -59,6 +62,12 @@ class Place(HandshakePlace):
     def release(self) -> None:
         self._door.on_released(self._arrival)
 
+    def lend(self) -> None:
+        self._door.on_released(self._arrival)
+
+    def reclaim(self) -> None:
+        self._door.admission.restore(self._arrival, time.monotonic_ns())
+
 
 class TlsDoor:
     """What all TLS listeners share: those who have no TLS state yet, and the places for handshakes."""
@@ -68,7 +77,7 @@ class TlsDoor:
         self.loop = loop
         self.admission = TlsAdmission(int(gate.limits.tls_handshakes_max))
         self._timeout_ns = int(gate.limits.handshake_timeout_ms) * 1_000_000
-        self._arrivals: dict[Arrival, None] = {}  # in the order they came
+        self._arrivals: OrderedDict[Arrival, None] = OrderedDict()  # in the order they came
         self._pump: asyncio.TimerHandle | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -126,21 +135,26 @@ class TlsDoor:
         if self._arrivals.pop(arrival, arrival) is arrival:
             return  # dropped or begun already
         self._stop_reading(arrival)
-        arrival.is_gone = True
+        self.admission.withdraw(arrival)
         arrival.socket.close()
+        self.gate.abandoned.add(arrival.address)
         self.gate.on_known(arrival.address)
         self.gate.on_gone()
 
     def _on_sweep(self) -> None:
         self._sweep = None
         due_ns = time.monotonic_ns() - self._timeout_ns
-        while self._arrivals:
-            oldest = next(iter(self._arrivals))
-            if oldest.accepted_ns > due_ns:
+        delay_s = 0.0  # more of them may be due: others have their turn first
+        for _ in range(SWEPT_AT_ONCE):
+            oldest = next(iter(self._arrivals), None)
+            if oldest is None or oldest.accepted_ns > due_ns:
+                delay_s = SWEEP_S
                 break
+            if not oldest.is_read:
+                self._tell(oldest, "the first that found none in time")
             self.drop(oldest)
         if self._arrivals:
-            self._sweep = self.loop.call_later(SWEEP_S, self._on_sweep)
+            self._sweep = self.loop.call_later(delay_s, self._on_sweep)
 
     # -------------------------------------------------------------- handshakes
 
@@ -190,12 +204,21 @@ class TlsDoor:
             arrival.socket.close()
 
     def _give_up(self, arrival: Arrival) -> None:
+        """Others wait for a place, and it does nothing with its own."""
+        self._tell(arrival, "the first that stalled")
         self.admission.release(arrival)
         connection = arrival.connection
         if connection is not None and connection.transport is not None:
             connection.transport.abort()
         elif arrival.task is not None:
             arrival.task.cancel()
+
+    def _tell(self, arrival: Arrival, words: str) -> None:
+        places = (
+            f"mqtt.max_tls_handshakes = {self.gate.limits.tls_handshakes_max}, half of it for one address"
+        )
+        cause = f"TLS handshakes wait for a place ({places}); {words} came from {arrival.address}"
+        self.gate.health.report(HANDSHAKES_FULL, cause)
 
     def on_released(self, arrival: Arrival) -> None:
         self.admission.release(arrival)

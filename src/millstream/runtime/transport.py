@@ -77,7 +77,7 @@ class TransportLink(Link):
     @property
     def waits_for_peer(self) -> bool:
         """Whether the next step is the client's, not the broker's."""
-        return self._waits & WAITS_FOR_ANSWER == 0
+        return self._waits == 0
 
     # ------------------------------------------------------- asyncio protocol
 
@@ -116,6 +116,7 @@ class TransportLink(Link):
         self._note_lagging(False)
         self.gate.memory_waiters.pop(self, None)
         self.gate.links.pop(self, None)
+        self.gate.note_ended(self)
         self.release()
         if self._waits & WAITS_FOR_ANSWER:
             self.gate.asker.forget(self)
@@ -163,7 +164,8 @@ class TransportLink(Link):
         """Hand it to the endpoint, now or when it has a share of a turn."""
         intake = self.gate.intake
         if self._unread is None:
-            if intake.takes_at_once(len(data), now_ns):
+            is_free = self._waits & ~WAITS_FOR_SHARE == 0
+            if is_free and intake.takes_at_once(len(data), now_ns):
                 self._take(endpoint, data, now_ns)
                 return
             self._unread = [data]
@@ -199,7 +201,7 @@ class TransportLink(Link):
                 self._forget_unread()
                 self.on_fault(fault)
             after_ns: i64 = intake.read_ns()
-            self._piece = next_piece(len(piece), after_ns - before_ns)
+            self._piece = next_piece(self._piece, len(piece), after_ns - before_ns)
             if after_ns - began_ns >= share_ns and self._unread is not None:
                 return self._waits & ~WAITS_FOR_SHARE == 0
             before_ns = after_ns
@@ -357,14 +359,26 @@ class TransportLink(Link):
         else:
             self._go_on(WAITS_FOR_TURN)
 
+    def charge(self, spent_ns: i64) -> None:
+        self.spent_ns += spent_ns
+        if self.transport is None:
+            self.gate.note_ended(self)  # it may take a while to end
+
+    def count_filters(self, count: i64) -> None:
+        self.gate.filters.add(self.address, count)
+
     def ask(self, credentials: Credentials) -> None:
         endpoint = self.endpoint
         if endpoint is not None:
             self._wait(WAITS_FOR_ANSWER)
+            if self._place is not None:
+                self._place.lend()
             self.gate.asker.ask(credentials, self)
 
     def on_answer(self) -> Endpoint | None:
         """The verification is over; gives the endpoint if the connection is still there."""
+        if self._place is not None:
+            self._place.reclaim()
         self._go_on(WAITS_FOR_ANSWER)
         return self.endpoint
 
@@ -459,6 +473,9 @@ class TransportLink(Link):
             return
         transport = self.transport
         if self._waits == 0 and transport is not None and not transport.is_closing():
+            if self.endpoint is not None:
+                # what it has sent meanwhile is read behind this turn
+                self.endpoint.touch(self.gate.clock.read_ns())
             transport.resume_reading()
 
 

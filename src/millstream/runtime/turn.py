@@ -9,7 +9,7 @@ from typing import final
 from mypy_extensions import i64
 
 from millstream.broker.broker import Broker
-from millstream.broker.turn_figures import QUEUES, READS, TASKS, WAITING_READS, WRITES
+from millstream.broker.turn_figures import QUEUES, READS, TASKS, WAITING_READS
 from millstream.runtime.intake import Intake
 from millstream.runtime.loop_clock import LoopClock
 from millstream.storage.log import Log
@@ -40,38 +40,35 @@ class LoopTurn:
         intake = self._intake
         assert broker is not None and intake is not None
         began_ns: i64 = time.monotonic_ns()
+        served_ns: i64 = began_ns  # the clock is read again only behind a part that had something to do
+        had_unread = intake.is_waited_for()
         has_unread = intake.work_off()
-        served_ns: i64 = time.monotonic_ns()
+        if had_unread:
+            served_ns = time.monotonic_ns()
+        handed_ns: i64 = served_ns
+        had_queues = broker.agenda.has_work()
         has_queues = broker.agenda.work_off()
-        handed_ns: i64 = time.monotonic_ns()
-        broker.agenda.adapt(handed_ns - served_ns)
+        if had_queues:
+            handed_ns = time.monotonic_ns()
+            broker.agenda.adapt(handed_ns - served_ns)
         more = broker.work_off_tasks() or has_queues or has_unread
-        worked_ns: i64 = time.monotonic_ns()
         broker.write_settled()
         if self._log is not None:
             self._log.flush()
-        self._watch(began_ns, served_ns, handed_ns, worked_ns)
-        return more or intake.is_waited_for()  # queues and tasks let connections go on
-
-    def _watch(self, began_ns: i64, served_ns: i64, handed_ns: i64, worked_ns: i64) -> None:
-        """Tell how long the turn took, if that is worth telling."""
-        broker = self._broker
-        clock = self._clock
-        assert broker is not None
         now_ns: i64 = time.monotonic_ns()
+        clock = self._clock
         turn_ns: i64 = 0 if clock is None else clock.began_ns()
         if turn_ns == 0 or turn_ns > began_ns:
             turn_ns = began_ns  # nothing was read in it
-        if not broker.turns.is_notable(now_ns - turn_ns):
-            return
-        parts: list[tuple[i64, str]] = [
-            (began_ns - turn_ns, READS),
-            (served_ns - began_ns, WAITING_READS),
-            (handed_ns - served_ns, QUEUES),
-            (worked_ns - handed_ns, TASKS),
-            (now_ns - worked_ns, WRITES),
-        ]
-        broker.turns.note(now_ns - turn_ns, max(parts)[1])
+        if broker.turns.is_notable(now_ns - turn_ns):
+            parts: list[tuple[i64, str]] = [
+                (began_ns - turn_ns, READS),
+                (served_ns - began_ns, WAITING_READS),
+                (handed_ns - served_ns, QUEUES),
+                (now_ns - handed_ns, TASKS),
+            ]
+            broker.turns.note(now_ns - turn_ns, max(parts)[1])
+        return more or intake.is_waited_for()  # queues and tasks let connections go on
 
     def on_durable(self) -> None:
         broker = self._broker

@@ -119,22 +119,23 @@ class Verifier(Asker):
         is_preferred = self._authenticator.is_promising(credentials, time.monotonic_ns())
         ticket = self._queue.put(credentials, is_preferred)
         if ticket is None:
-            self._refuse(credentials, caller)
+            self._refuse(credentials, caller, self._queue.find_refusal(credentials.address))
             return None
         self._callers[ticket] = caller
         self._loop.call_soon(self._fill)
         return ticket
 
-    def _refuse(self, credentials: Credentials, caller: _Caller) -> None:
+    def _refuse(self, credentials: Credentials, caller: _Caller, bound: str) -> None:
         if self._health is not None:
-            waiting = self._queue.waiting + self._tokens_open
-            cause = f"{waiting:,} logins wait (auth.max_waiting_logins); the first refused came from {credentials.address}"
+            cause = f"{bound}; the first refused came from {credentials.address}"
             self._health.report(LOGINS_BUSY, cause)
         self._loop.call_soon(caller.answer, _busy())
 
     def _ask_token(self, credentials: Credentials, caller: _Caller) -> None:
         if self._tokens_open >= TOKENS_MAX:
-            self._refuse(credentials, caller)
+            self._refuse(
+                credentials, caller, f"{TOKENS_MAX:,} tokens wait to be checked, as many as are kept"
+            )
             return
         self._tokens_open += 1
         future = self._token_pool.submit(self._authenticator.verify, credentials, int(time.time()))

@@ -9,11 +9,12 @@ Invariants
 - A refusal is told only when all logins that came earlier have been checked. Which names exist decides who is checked
   first, so without this rule the time to a refusal would tell them.
 - Work per call does not grow with the number of those who wait.
+- A login that is taken or cancelled is not kept: neither its password nor its place in line.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from typing import Final, final
 
 from millstream.security.authentication import Credentials, Decision
@@ -43,33 +44,44 @@ class _Lane:
     __slots__ = ("_addresses",)
 
     def __init__(self) -> None:
-        self._addresses: dict[str, dict[str, deque[Ticket]]] = {}
+        self._addresses: OrderedDict[str, OrderedDict[str, OrderedDict[int, Ticket]]] = OrderedDict()
 
     def put(self, ticket: Ticket) -> None:
         credentials = ticket.credentials
-        names = self._addresses.setdefault(address_key(credentials.address), {})
+        key = address_key(credentials.address)
+        names = self._addresses.get(key)
+        if names is None:
+            names = self._addresses[key] = OrderedDict()
         name = credentials.username or ""
         line = names.get(name)
         if line is None:
-            names[name] = deque((ticket,))
-        else:
-            line.append(ticket)
+            line = names[name] = OrderedDict()
+        line[ticket.number] = ticket
 
     def take(self) -> Ticket | None:
-        """The next one that still waits, or None."""
-        while self._addresses:
-            address = next(iter(self._addresses))
-            names = self._addresses.pop(address)
-            name = next(iter(names))
-            line = names.pop(name)
-            ticket = line.popleft()
-            if line:
-                names[name] = line  # behind the other names
-            if names:
-                self._addresses[address] = names  # behind the other addresses
-            if not ticket.is_done:
-                return ticket
-        return None
+        """The next one, or None."""
+        if not self._addresses:
+            return None
+        address, names = self._addresses.popitem(last=False)
+        name, line = names.popitem(last=False)
+        _, ticket = line.popitem(last=False)
+        if line:
+            names[name] = line  # behind the other names
+        if names:
+            self._addresses[address] = names  # behind the other addresses
+        return ticket
+
+    def remove(self, ticket: Ticket) -> None:
+        """It may have been taken already."""
+        key = address_key(ticket.credentials.address)
+        name = ticket.credentials.username or ""
+        names = self._addresses.get(key)
+        line = None if names is None else names.get(name)
+        if names is None or line is None or line.pop(ticket.number, None) is None or line:
+            return
+        del names[name]
+        if not names:
+            del self._addresses[key]
 
 
 @final
@@ -83,15 +95,24 @@ class LoginQueue:
         self._ordinary = _Lane()
         self._was_preferred = False
         self._next_number = 0
-        self._open: dict[
-            int, Ticket
-        ] = {}  # in the order they came: those not checked yet, and refusals untold
+        # in the order they came: those not checked yet, and refusals untold
+        self._open: OrderedDict[int, Ticket] = OrderedDict()
         self._by_address: dict[str, int] = {}  # unchecked
 
     @property
     def waiting(self) -> int:
         """Logins not answered yet."""
         return len(self._open)
+
+    def find_refusal(self, address: str) -> str:
+        """Which bound keeps another login of this address out; empty: none does."""
+        if len(self._open) >= self._waiting_max:
+            return f"{len(self._open):,} logins wait to be checked (auth.max_waiting_logins = {self._waiting_max})"
+        count = self._by_address.get(address_key(address), 0)
+        if count >= self._per_address_max:
+            key = f"auth.max_waiting_logins_per_address = {self._per_address_max}"
+            return f"{count:,} logins from {address} wait to be checked ({key})"
+        return ""
 
     def put(self, credentials: Credentials, is_preferred: bool) -> Ticket | None:
         """None: as many as there may be wait already, in all or from this address."""
@@ -147,6 +168,8 @@ class LoginQueue:
         if ticket.is_done:
             return
         ticket.is_done = True
+        self._preferred.remove(ticket)
+        self._ordinary.remove(ticket)
         key = address_key(ticket.credentials.address)
         left = self._by_address.get(key, 1) - 1
         if left > 0:

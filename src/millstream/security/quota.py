@@ -56,13 +56,13 @@ class Usage:
         if whole is not None:
             whole.used[kind] += change
 
-    def find_reached(self, kind: int) -> Usage | None:
-        """Who of the user and the account cannot have one more."""
+    def find_reached(self, kind: int, count: int = 1) -> Usage | None:
+        """Who of the user and the account cannot have so many more."""
         value = self.quota.bounds[kind].value
-        if value and self.used[kind] >= value:
+        if value and self.used[kind] + count > value:
             return self
         whole = self.whole
-        return None if whole is None else whole.find_reached(kind)
+        return None if whole is None else whole.find_reached(kind, count)
 
     def has_rate(self) -> bool:
         whole = self.whole

@@ -96,7 +96,7 @@ class Quotas:
         reached = usage.find_reached(kind)
         if reached is not None:
             self.report(kind, reached, 1)
-            raise Refused(Reason.QUOTA_EXCEEDED, describe(kind, reached))
+            raise Refused(Reason.QUOTA_EXCEEDED, describe(kind, reached), is_reported=True)
         count = self.whole.used[kind]
         self.check_memory(f"{count} {KINDS[kind]}", WEIGHTS[kind], WEIGHTS[kind] * count)
 

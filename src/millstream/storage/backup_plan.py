@@ -48,10 +48,15 @@ class Plan:
         self.stages = StageFold()  # as of the last sequence
 
 
-def plan_segments(disk: Disk, plan: Plan, committed: dict[int, int]) -> None:
-    """`committed`: the offset of the next record of every queue, as of the last checkpoint."""
+def plan_segments(
+    disk: Disk, plan: Plan, committed: dict[int, int], left_out: dict[str, None] | None = None
+) -> None:
+    """`committed`: the offset of the next record of every queue, as of the last checkpoint. Files that are `left_out` are those of
+    another directory."""
     for queue in sorted(committed):
         firsts, indexes = decode_names(disk.names(folder_name(queue)))
+        if left_out:
+            firsts = [first for first in firsts if segment_name(queue, first) not in left_out]
         tail: list[PlannedFile] = []
         while firsts and not tail:
             tail = _plan_tail(disk, plan, queue, firsts.pop(), committed[queue])

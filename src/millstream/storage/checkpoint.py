@@ -12,9 +12,10 @@ another process.
     b <account> 0 <query>  how far its batches are published
     g <queue> <first>      a segment that must be there (segment_list.py)
     e <account> 0 <name>   body of an exchange  k <binding>              body
-    0 meta                 last sequence, file  0 gap <queue> <first>    last offset of what a repair found lost
+    0 meta                 last sequence, file  0 gap <queue> <first>    last offset of what no record has (offset_gaps.py)
     0 identity             of the directory     0 manifest               generation of the manifest at that time
     0 segments             every segment is named here
+    0 listed               meta when that was last so
 
 Records of queues go to their segments instead, which are made safe before the table is.
 
@@ -32,9 +33,10 @@ from millstream.storage.disk import DiskFault
 from millstream.storage.exchange_facts import ExchangeFold
 from millstream.storage.fold import PLACEHOLDER, Fold
 from millstream.storage.log_format import Record
+from millstream.storage.offset_gaps import forget_gaps, load_all_gaps, remove_gaps
 from millstream.storage.pending_table import PendingTable
 from millstream.storage.received_message import LastMessage
-from millstream.storage.segment_list import load_list, remove_list
+from millstream.storage.segment_list import LISTED, load_list, remove_list
 from millstream.storage.segment_writer import SegmentWriter
 from millstream.storage.stage_facts import StageFold
 from millstream.storage.stored_queue import QueueFold, StoredQueue, decode_state, encode_state
@@ -56,7 +58,9 @@ _SESSION_KINDS: Final = (
 LAST_QUEUE: Final = b"\0queue"
 IDENTITY: Final = b"\0identity"
 GENERATION: Final = b"\0manifest"  # of the manifest that was in force when the table was last written
-GAP: Final = b"\0gap"
+LISTED_AT: Final = (
+    b"\0listed"  # another meta than that of the table: a release that names no segments has written it since
+)
 KEY_SIZE_MAX: Final = 400  # of the part that comes from outside; tables have a bound near 500
 
 
@@ -75,6 +79,7 @@ class Checkpoint:
         self._known: dict[int, None] = {}  # sessions that are there, as far as they were asked for
         self._last_message = LastMessage()
         self.last_sequence, self.file = read_meta(table)
+        self._is_listed = are_segments_listed(table)
 
     def apply(self, record: Record) -> None:
         if record.sequence <= self.last_sequence:
@@ -111,20 +116,24 @@ class Checkpoint:
     def finish(self, file: int) -> None:
         """Everything up to `file` is in the table: make it so."""
         self._write_uses()
+        self._queues.pass_gaps()
         self._write_segments()
         for number in self._queues.removed:
             self._table.delete(b"q" + _KEY.pack(number))
             self._table.put(b"x" + _KEY.pack(number), b"")
-            for key, _ in self._table.items(GAP + _KEY.pack(number)):
-                self._table.delete(key)
+            remove_gaps(self._table, number)
             remove_list(self._table, number)
         lists = {number: load_list(self._table, number) for number in self._queues.changed}
         for number in self._queues.changed:
             queue = self._queues.queues[number]
             self._table.put(b"q" + _KEY.pack(number), encode_state(queue))
             self._segments.list_kept(self._table, number, queue.low_mark(), lists[number])
+            if queue.gaps.count:
+                forget_gaps(self._table, number, queue.low_mark())
         self._table.put(LAST_QUEUE, _KEY.pack(self._queues.last_number))
         self._table.put(META, _META.pack(self.last_sequence, file))
+        if self._is_listed:
+            note_listed(self._table)
         self._table.commit()
         self.file = file
 
@@ -354,14 +363,26 @@ def owners_entry(binding: bytes) -> bytes:
 def read_meta(table: Table) -> tuple[int, int]:
     """(last sequence, last file) folded into the table."""
     meta = table.get(META)
-    if meta is None:
-        return 0, 0
+    return (0, 0) if meta is None else decode_meta(meta)
+
+
+def decode_meta(meta: bytes) -> tuple[int, int]:
     last, file = _META.unpack(meta)
     return last, file
 
 
 def put_meta(table: Table, last_sequence: int, file: int) -> None:
     table.put(META, _META.pack(last_sequence, file))
+
+
+def are_segments_listed(table: Table) -> bool:
+    """Whether every segment is named, as of the last commit."""
+    return table.get(LISTED) is not None and table.get(LISTED_AT) in (None, table.get(META) or b"")
+
+
+def note_listed(table: Table) -> None:
+    """The names are those of this commit, whose meta has been put."""
+    table.put(LISTED_AT, table.get(META) or b"")
 
 
 def put_queue(table: Table, queue: StoredQueue) -> None:
@@ -404,11 +425,14 @@ def load_table(table: Table, fold: Fold) -> None:
 
 
 def load_queues(table: Table, queues: QueueFold) -> None:
-    last = table.get(LAST_QUEUE)
-    queues.last_number = 0 if last is None else _KEY.unpack(last)[0]
+    last_number = table.get(LAST_QUEUE)
+    queues.last_number = 0 if last_number is None else _KEY.unpack(last_number)[0]
     for key, state in table.items(b"q"):
         number = _KEY.unpack(key[1:])[0]
         queues.queues[number] = decode_state(number, state)
+    for number, first, last in load_all_gaps(table):
+        if number in queues.queues:
+            queues.queues[number].gaps.add(first, last)
 
 
 def find_queue(table: Table, number: int) -> StoredQueue | None:

@@ -1,7 +1,8 @@
 """Opens a data directory: finds out whose it is, and that its table and its manifest belong together.
 
     new      no file of a broker is there: it gets an identity
-    old      a release without manifests has left it: it gets an identity, once, and is said to
+    old      a release without manifests has left it: it gets an identity, once, and is said to; where it had one before, what
+             that release wrote is taken over, and is said to
     known    manifest and table carry the same identity, and none of the two is older than the other says
 
 Anything else is damage: a file is missing or of another directory, and nothing is changed.
@@ -12,7 +13,14 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.storage import doubt_mark, stop_mark
-from millstream.storage.checkpoint import IDENTITY, load_queues, read_generation, read_meta
+from millstream.storage.checkpoint import (
+    IDENTITY,
+    are_segments_listed,
+    load_queues,
+    note_listed,
+    read_generation,
+    read_meta,
+)
 from millstream.storage.disk import Disk
 from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
 from millstream.storage.log_inventory import has_own_log
@@ -39,11 +47,13 @@ _ANOTHERS: Final = "belongs to another data directory"
 
 @final
 class Directory:
-    """`is_adopted`: what it held was not named by any manifest. `notices` are what is wrong and harms nobody."""
+    """`is_adopted`: what it held, or part of it where it `is_known`, was not named by any manifest. `notices` are what is wrong and
+    harms nobody."""
 
-    def __init__(self, keeper: ManifestKeeper, is_adopted: bool) -> None:
+    def __init__(self, keeper: ManifestKeeper, is_adopted: bool, is_known: bool) -> None:
         self.keeper = keeper
         self.is_adopted = is_adopted
+        self.is_known = is_known
         self.notices: list[Incomplete] = []
         self.damage: list[
             Damage
@@ -53,7 +63,7 @@ class Directory:
         """The manifest first, the table second: the other way round a crash would look like a manifest that was lost."""
         keeper = self.keeper
         manifest = keeper.manifest
-        is_listed = table.get(LISTED) is not None
+        is_listed = are_segments_listed(table)
         if manifest.is_table_marked and is_listed:
             return
         if manifest.generation == 0:
@@ -63,6 +73,7 @@ class Directory:
             queues = QueueFold()
             load_queues(table, queues)
             list_all(disk, table, queues.queues)
+            note_listed(table)
         table.commit()
         if manifest.is_table_marked:
             return
@@ -82,8 +93,9 @@ def open_directory(disk: Disk, table: Table, fresh_identity: str) -> Directory:
         manifest = Manifest(fresh_identity)
         last = doubt_mark.find_last_doubted(disk)
         manifest.doubted = NO_SESSION if last == EVERY_SESSION else last
-        return Directory(ManifestKeeper(disk, manifest), is_adopted)
-    directory = Directory(ManifestKeeper(disk, manifest), False)
+        return Directory(ManifestKeeper(disk, manifest), is_adopted, is_known=False)
+    is_adopted = table.get(LISTED) is not None and not are_segments_listed(table)  # one ran in between
+    directory = Directory(ManifestKeeper(disk, manifest), is_adopted, is_known=True)
     _check_table(disk, table, manifest, marked)
     if read_generation(table) > manifest.generation:
         raise Incomplete(MANIFEST_NAME, "is older than the table beside it", OLDER)
@@ -93,7 +105,7 @@ def open_directory(disk: Disk, table: Table, fresh_identity: str) -> Directory:
 
 def check_queues(disk: Disk, table: Table) -> SegmentInventory:
     """The segments of all queues as of the last checkpoint. Changes nothing."""
-    if table.get(LISTED) is None:
+    if not are_segments_listed(table):
         return SegmentInventory()  # of a release that named none
     queues = QueueFold()
     load_queues(table, queues)
@@ -114,6 +126,8 @@ def _check_table(disk: Disk, table: Table, manifest: Manifest, marked: bytes | N
     elif marked != manifest.identity.encode():
         if log_names(disk) and not has_own_log(disk, manifest):
             raise Incomplete(MANIFEST_NAME, f"{_ANOTHERS} than the table and the log do", FOREIGN)
+        if not log_names(disk) and _has_own_segments(disk, table):
+            raise Incomplete(MANIFEST_NAME, f"{_ANOTHERS} than the table and the segments do", FOREIGN)
         raise Incomplete(TABLE_FILE, f"{_ANOTHERS} than the manifest does", FOREIGN)
     sequence = read_meta(table)[0]
     if sequence < manifest.folded_sequence:
@@ -121,16 +135,24 @@ def _check_table(disk: Disk, table: Table, manifest: Manifest, marked: bytes | N
         raise Incomplete(TABLE_FILE, text, OLDER)
 
 
+def _has_own_segments(disk: Disk, table: Table) -> bool:
+    """Whether a segment is one that the table names."""
+    listed = sum([len(segments) for segments in load_lists(table).values()])
+    return listed > len(check_queues(disk, table).faults)
+
+
 def _check_marks(disk: Disk, directory: Directory) -> None:
     """Without them more is delivered as redelivered, or more sessions are in doubt; nothing is lost."""
     manifest = directory.keeper.manifest
     if manifest.stopped_at != RUNNING:
         mark = stop_mark.find_mark(disk)
-        if mark is None or mark.last_sequence != manifest.stopped_at:
+        if (
+            mark is None or mark.last_sequence < manifest.stopped_at
+        ):  # else of a release that wrote no manifest
             text = "is missing, damaged or of another stop: what queues hold is delivered as redelivered"
             directory.notices.append(Incomplete(stop_mark.NAME, text))
-    last = doubt_mark.find_last_doubted(disk)
-    if doubt_mark.is_unclear(disk) or (manifest.doubted != NO_SESSION and last != manifest.doubted):
+    last = doubt_mark.find_last_doubted(disk)  # more than the manifest says: it is written before that is
+    if doubt_mark.is_unclear(disk) or last < manifest.doubted:
         text = (
             "is missing, damaged or of another time: every session counts as one whose client may know more"
         )

@@ -15,13 +15,17 @@ class DiskFault(Exception):
     """The disk refused. `is_full` when room is all that is missing; then the same call may succeed later.
 
     `is_sync`: what was written before may be lost although a later sync says nothing. It must never be tried again.
+    `is_missing`: there is no such file. Only that means so: one that cannot be looked at is not missing.
     """
 
-    def __init__(self, text: str, is_full: bool = False, is_sync: bool = False) -> None:
+    def __init__(
+        self, text: str, is_full: bool = False, is_sync: bool = False, is_missing: bool = False
+    ) -> None:
         super().__init__(text)
         self.text = text
         self.is_full = is_full
         self.is_sync = is_sync
+        self.is_missing = is_missing
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

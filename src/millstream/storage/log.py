@@ -23,8 +23,9 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
 from millstream.model.outbox import Wakeup
-from millstream.storage.log_format import append_record
+from millstream.storage.log_format import append_head, append_record
 
+LARGE: Final[i64] = 256 * 1024  # bytes of a body that is copied once, into its batch, and not twice
 STALL_NS: Final[i64] = 600_000_000  # publishers are told within a second
 
 
@@ -57,7 +58,9 @@ class Log:
         self._writer = writer
         self._wakeup = wakeup
         self._stall_ns: i64 = stall_ns
-        self._gathering = BytesWriter()
+        self._parts: list[bytes] = []  # large bodies and what came before them
+        self._parts_bytes: i64 = 0
+        self._gathering = BytesWriter()  # what came behind them
         self._first: i64 = next_sequence
         self._count: i64 = 0
         self._is_writing = False
@@ -76,21 +79,40 @@ class Log:
     def append(self, kind: int, body: bytes) -> i64:
         if self._count == 0:
             self._wakeup.request()
-        append_record(self._gathering, kind, body)
+        if len(body) >= LARGE:
+            self._append_large(kind, body)
+        else:
+            append_record(self._gathering, kind, body)
         self._count += 1
         self.position += 1
         return self.position
 
+    def _append_large(self, kind: int, body: bytes) -> None:
+        append_head(self._gathering, kind, body)
+        self._parts.append(self._gathering.getvalue())
+        self._parts.append(body)
+        self._parts_bytes += len(self._gathering) + len(body)
+        self._gathering.truncate(0)
+
+    def _take_records(self) -> bytes:
+        records = self._gathering.getvalue()
+        self._gathering.truncate(0)
+        if self._parts:
+            self._parts.append(records)
+            records = b"".join(self._parts)
+            self._parts = []
+            self._parts_bytes = 0
+        return records
+
     def unsafe_bytes(self) -> i64:
-        return len(self._gathering)
+        return self._parts_bytes + len(self._gathering)
 
     def flush(self) -> None:
         """Hand over what has gathered, unless a batch is under way. Called after the reads of an iteration."""
         if self._is_writing or self._count == 0 or self._count < self._wanted or self.fault:
             return
         self._wanted = 0
-        batch = Batch(self._first, self._count, self._gathering.getvalue())
-        self._gathering.truncate(0)
+        batch = Batch(self._first, self._count, self._take_records())
         self._first += self._count
         self._count = 0
         self._is_writing = True

@@ -7,7 +7,7 @@ Reserved is not written: a sync of a block that is used for the first time has t
 which takes as long again as the sync itself. So where batches are small and each is synced, the blocks behind one are
 written through, with zeros as they are anyway, and the syncs of the next ones find them so.
 
-The next file can be made ready ahead, under a name that no recovery looks at: only the last file of a log may end in the
+The next file is made under a name that no recovery looks at, perhaps ahead: only the last file of a log may end in the
 middle of a batch, so it gets its own name when the one before it has ended.
 """
 
@@ -51,7 +51,7 @@ class LogRegister(ABC):
 
     @abstractmethod
     def begin_log(self, number: int, salt: int, size: int, ended: int, last: int) -> None:
-        """A file that is made and empty; the one before it (0: none of this run) ends with the fact `last`."""
+        """A file that is made and empty; the one before it (0: none of this run) ends with the fact `last` (0: it holds none)."""
 
 
 @final
@@ -83,7 +83,8 @@ class LogFiles:
         self._zeros = bytes(fill_size if with_sync else 0)
         self._used_end = 0  # up to here blocks were written before, or it does not matter
         self._prepared: DiskFile | None = None
-        self._left_behind = ""  # a file of this run that could not be entered into the register
+        self._next: DiskFile | None = None  # it has its name, and is not in the register for certain
+        self._next_size = 0
         self.sealed: list[tuple[int, int]] = []  # files that will not be written again, last sequence in each
         self._last_sequence = 0
         self._fault = ""  # of a sync: nothing may be written behind what it has lost
@@ -185,11 +186,14 @@ class LogFiles:
     def current(self) -> int:
         return self._number
 
+    def last_in_file(self) -> int:
+        """The last fact in the current file, also after it was closed; 0: it holds none, or there is none of this run."""
+        return self._last_sequence if self._offset > FILE_HEADER_SIZE else 0
+
     def prepare(self) -> None:
         """Make the next file ready, beside the one that is written; a fault changes nothing."""
-        if self._prepared is None:
-            self._disk.remove(PREPARED)  # of one that was killed
-            self._prepared = self._make(PREPARED, self._number + 1, self._file_size)
+        if self._prepared is None and self._next is None:
+            self._prepared = self._make(self._number + 1, self._file_size)
 
     def end_file(self) -> None:
         """Seal the current file if it holds anything, and go on in the next. Between two batches only."""
@@ -197,52 +201,55 @@ class LogFiles:
             self._roll(0)
 
     def _roll(self, needed: int) -> None:
+        """A fault leaves the rest of the way to the next call."""
         # Only the last file may end in what was never synced: this one is whole before another has its name.
         self.sync()
         number = self._number + 1
         size = max(self._file_size, FILE_HEADER_SIZE + needed)
-        if self._prepared is not None and size > self._file_size:
-            self._drop_prepared()
-        file = (
-            self._make(file_name(number), number, size) if self._prepared is None else self._take_prepared()
-        )
-        try:
-            self._disk.sync_folder(FOLDER)
-        except DiskFault:
-            file.close()
-            self._disk.remove(file_name(number))  # so that the same call may succeed later
-            raise
+        if self._next is None or size > self._next_size:
+            self._name_next(number, size)
+        self._disk.sync_folder(FOLDER)
         self._failpoints.hit("log.after_folder_sync")
         if self._register is not None:
-            self._enter(self._register, file, number, size)
+            ended = 0 if self._file is None else self._number
+            self._register.begin_log(
+                number, self._salt_of(number), self._next_size, ended, self.last_in_file()
+            )
+            self._failpoints.hit("log.after_register")
         if self._file is not None:
             self._file.close()
             self.sealed.append((self._number, self._last_sequence))
-        self._file = file
+        self._file = self._next
+        self._next = None
         self._number = number
         self._offset = self._synced_end = self._marked_end = FILE_HEADER_SIZE
-        self._used_end = FILE_HEADER_SIZE if self._zeros else size
-        self._end = size
+        self._end = self._next_size
+        self._used_end = FILE_HEADER_SIZE if self._zeros else self._end
 
-    def _enter(self, register: LogRegister, file: DiskFile, number: int, size: int) -> None:
-        ended = 0 if self._file is None else self._number
+    def _name_next(self, number: int, size: int) -> None:
+        """Give the next file its name. It may be in the register from then on, so it is only ever replaced, in one step, by a
+        larger one. And nothing is written any more to the one before, which is not the last."""
+        if self._prepared is not None and size > self._file_size:
+            self._drop_prepared()
+        if self._prepared is None:
+            self._prepared = self._make(number, size)
         try:
-            register.begin_log(number, self._salt_of(number), size, ended, self._last_sequence)
+            self._disk.rename(PREPARED, file_name(number))
         except DiskFault:
-            file.close()
-            self._left_behind = file_name(
-                number
-            )  # it may be named for good by now, and must stay until it is made anew
+            self._drop_prepared()
             raise
-        self._failpoints.hit("log.after_register")
+        if self._next is not None:
+            self._next.close()
+        self._next = self._prepared
+        self._next_size = size
+        self._prepared = None
+        self._end = self._offset
 
-    def _make(self, name: str, number: int, size: int) -> DiskFile:
+    def _make(self, number: int, size: int) -> DiskFile:
         hit = self._failpoints.hit
+        self._disk.remove(PREPARED)  # of one that was killed
         hit("log.before_create")
-        if name == self._left_behind:
-            self._disk.remove(name)
-            self._left_behind = ""
-        file = self._disk.create(name, size)
+        file = self._disk.create(PREPARED, size)
         hit("log.after_create")
         try:
             version = SYNCED_FORMAT if self.with_sync else MARKED_FORMAT
@@ -252,19 +259,8 @@ class LogFiles:
             hit("log.after_header_sync")
         except DiskFault:
             file.close()
-            self._disk.remove(name)
+            self._disk.remove(PREPARED)
             raise
-        return file
-
-    def _take_prepared(self) -> DiskFile:
-        file = self._prepared
-        assert file is not None
-        try:
-            self._disk.rename(PREPARED, file_name(self._number + 1))
-        except DiskFault:
-            self._drop_prepared()
-            raise
-        self._prepared = None
         return file
 
     def _drop_prepared(self) -> None:
@@ -278,4 +274,7 @@ class LogFiles:
             self.sync()
             self._file.close()
             self._file = None
+        if self._next is not None:
+            self._next.close()
+            self._next = None
         self._drop_prepared()

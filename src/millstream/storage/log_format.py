@@ -109,11 +109,16 @@ def file_version(data: bytes) -> int:
 
 
 def append_record(writer: BytesWriter, kind: int, body: bytes) -> None:
+    append_head(writer, kind, body)
+    writer.write(body)
+
+
+def append_head(writer: BytesWriter, kind: int, body: bytes) -> None:
+    """What stands before the body of a record."""
     checksum: int = _EXTEND(_KIND_CHECKSUMS[kind], body)
     write_u32(writer, len(body))
     write_u32(writer, checksum)
     writer.append(u8(kind))
-    writer.write(body)
 
 
 def encode_batch_head(size: i64, count: i64, number: i64, first: i64, epoch: i64, salt: i64 = 0) -> bytes:

@@ -2,6 +2,9 @@
 
 Damage inside a file that leaves the end of the log known is left out and named, as damage always is. Where the end itself is in
 question nothing may be appended: offsets and numbers that were given would be given again. A start refuses then.
+
+A file that the manifest does not name is ours where it continues the log without a gap: the manifest is an older copy, or a
+release without manifests ran in between. That is told. Any other one is not ours.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from millstream.storage.manifest import (
     LoggedFile,
     Manifest,
 )
+from millstream.storage.manifest import NAME as MANIFEST_NAME
 
 
 @final
@@ -33,6 +37,7 @@ class LogContent:
         self.files: list[RecoveredFile] = []
         self.folded: list[str] = []  # that a checkpoint did not come to remove
         self.faults: list[Incomplete] = []  # each alone is reason enough not to start
+        self.notices: list[Incomplete] = []  # what is wrong and costs nothing
         self.last_number = 0
 
     def last_sequence(self, folded: int) -> int:
@@ -42,9 +47,10 @@ class LogContent:
         return folded
 
 
-def read_log(disk: Disk, folded: int, manifest: Manifest | None) -> LogContent:
-    """Read everything; change nothing."""
+def read_log(disk: Disk, folded: int, folded_sequence: int, manifest: Manifest | None) -> LogContent:
+    """Read everything behind the last file and fact that are folded; change nothing."""
     content = LogContent()
+    last = folded_sequence
     names = log_names(disk)
     for name in names:
         number = file_number(name)
@@ -58,7 +64,9 @@ def read_log(disk: Disk, folded: int, manifest: Manifest | None) -> LogContent:
         content.names.append(name)
         content.files.append(found)
         if manifest is not None:
-            _compare(content, found, listed, name == names[-1])
+            _compare(content, found, listed, name == names[-1], last)
+        if found.records and not _is_foreign(content, name):
+            last = max(last, int(found.records[-1].sequence))
     if manifest is not None:
         for number in manifest.logs:
             if number > folded and file_name(number) not in content.names:
@@ -78,9 +86,19 @@ def has_own_log(disk: Disk, manifest: Manifest) -> bool:
     return False
 
 
-def _compare(content: LogContent, found: RecoveredFile, listed: LoggedFile | None, is_last: bool) -> None:
+def _is_foreign(content: LogContent, name: str) -> bool:
+    return any(fault.name == name and fault.kind == FOREIGN for fault in content.faults)
+
+
+def _compare(
+    content: LogContent, found: RecoveredFile, listed: LoggedFile | None, is_last: bool, last: int
+) -> None:
+    """`last`: the last fact before this file."""
     if listed is None:
-        if found.records or found.damage:
+        if found.records and not found.header_fault and int(found.records[0].sequence) == last + 1:
+            text = f"does not name {found.name}, which continues the log and is used: it is an older copy, or an older release ran"
+            content.notices.append(Incomplete(MANIFEST_NAME, text, OLDER))
+        elif found.records or found.damage:
             text = "belongs to another data directory, or was put back: the manifest does not name it"
             content.faults.append(Incomplete(found.name, text, FOREIGN))
         return

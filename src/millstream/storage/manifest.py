@@ -39,6 +39,7 @@ MISSING: Final = "missing"
 DAMAGED: Final = "damaged"
 FOREIGN: Final = "foreign"
 OLDER: Final = "older"
+UNREADABLE: Final = "unreadable"  # the disk does not give it
 FILE: Final = MarkFile(NAME, MAGIC, VERSION, BODY_MAX)
 
 
@@ -133,7 +134,7 @@ class ManifestKeeper(LogRegister):
         self._last_queue = manifest.last_queue
 
     def note_folded(self, file: int, sequence: int) -> None:
-        """Goes with the next that is written: until then the files it speaks of are still named."""
+        """As the table has committed it. Goes with the next that is written: until then the files it speaks of are still named."""
         self._folded = max(self._folded, (file, sequence))
 
     def note_queue(self, number: int) -> None:
@@ -162,14 +163,14 @@ class ManifestKeeper(LogRegister):
             if not fault.is_full:
                 raise
 
-    def stop(self, last_sequence: int) -> None:
-        """All is safe, and nothing will be written any more."""
+    def stop(self, last_sequence: int, last_in_file: int) -> None:
+        """All is safe, and nothing will be written any more. `last_in_file`: the last fact in the newest file; 0: this run
+        has written none to it."""
         new = self.manifest.copy()
         new.stopped_at = last_sequence
         newest = new.logs.get(new.last_log)
-        before = max([self._folded[1], *[file.last for file in new.logs.values()]])
-        if newest is not None and newest.last == NOT_ENDED and last_sequence > before:
-            newest.last = last_sequence  # else nothing was written to it
+        if newest is not None and last_in_file:
+            newest.last = last_in_file
         self.write(new)
 
     def doubt(self, last_session: int) -> None:

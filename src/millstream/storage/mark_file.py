@@ -59,11 +59,13 @@ class MarkFile:
         disk.sync_folder(_ROOT)
 
     def find(self, disk: Disk) -> bytes | None:
-        """The body; None where there is no mark."""
+        """The body; None where there is no mark. DiskFault where nobody can tell: that is not the same."""
         try:
             file = disk.open(self._name)
-        except DiskFault:
-            return None  # it is not there: the log beside it was opened just before
+        except DiskFault as fault:
+            if fault.is_missing:
+                return None
+            raise
         try:
             return self.decode(file.read_at(0, min(int(file.size()), self._size_max + 1)))
         except DiskFault as fault:

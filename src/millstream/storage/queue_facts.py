@@ -21,6 +21,7 @@ from millstream.model.message import Message
 from millstream.storage.facts import FactFault, Reader, decode_message, write_message_start
 from millstream.storage.little_endian import read_u32, read_u64, write_u32
 
+LARGE: Final[i64] = 256 * 1024  # bytes of a payload
 QUEUE_SAVED: Final = 20
 QUEUE_REMOVED: Final = 21
 RECORD_APPENDED: Final = 22
@@ -72,6 +73,8 @@ def encode_record(queue: i64, record: QueueRecord, message: Message, expires_wal
     write_i64_le(out, record.offset)
     _write_rest(out, record, message, expires_wall_ns)
     write_u32(out, len(message.payload))
+    if len(message.payload) >= LARGE:
+        return out.getvalue() + message.payload  # one copy of it, where a writer makes two
     out.write(message.payload)
     return out.getvalue()
 

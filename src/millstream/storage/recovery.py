@@ -16,7 +16,8 @@ from millstream.storage.log_files import FOLDER
 from millstream.storage.log_format import FILE_HEADER_SIZE
 from millstream.storage.log_inventory import LogContent, check_bounds, list_kept, note_ends, read_log
 from millstream.storage.log_recovery import Damage, RecoveredFile
-from millstream.storage.manifest import ManifestKeeper
+from millstream.storage.lost_facts import LostOffsets, find_ended
+from millstream.storage.manifest import Incomplete, ManifestKeeper
 from millstream.storage.table import Table
 
 QUARANTINE: Final = "quarantine"
@@ -31,7 +32,11 @@ class Recovery:
         self.fold = fold
         self.folded_sequence = folded_sequence  # all up to here came from the table
         self.damage: list[Damage] = []
+        self.notices: list[Incomplete] = []  # what is wrong and costs nothing
         self.cuts: list[Damage] = []  # ends that were being written when the process died
+        self.skipped: list[
+            tuple[int, int, int]
+        ] = []  # (queue, first, last) of offsets that are not given any more
         self.next_number = 1
         self.has_marks = False  # a file was synced now and then only: the end of the log may be gone
 
@@ -58,7 +63,10 @@ def recover(
     fold, folded = load_folded(table, wall_offset_ns)
     found = Recovery(fold, fold.last_sequence)
     is_known = keeper is not None and keeper.manifest.generation > 0  # else it begins with what is there
-    content = read_log(disk, folded, keeper.manifest if keeper is not None and is_known else None)
+    manifest = keeper.manifest if keeper is not None and is_known else None
+    content = read_log(disk, folded, fold.last_sequence, manifest)
+    found.notices = content.notices
+    ended, lost = find_ended(manifest), LostOffsets(fold.queues)
     if keeper is not None:
         _check_and_enter(keeper, content, fold, folded)
     for name in content.folded:
@@ -85,9 +93,11 @@ def recover(
         gap = find_gap(recovered, fold.last_sequence)
         if gap is not None:
             found.damage.append(gap)
-        for record in recovered.records:
-            if record.sequence > fold.last_sequence:
-                fold.apply(record)
+        _apply(fold, recovered, lost)
+    if fold.last_sequence < ended:
+        lost.on_lost(ended - fold.last_sequence)
+    lost.skip()
+    found.skipped = lost.skipped
     disk.sync_folder(FOLDER)
     hit("recover.after_folder_sync")
     number = max(folded, content.last_number)
@@ -97,6 +107,15 @@ def recover(
         fold.queues.last_number = max(fold.queues.last_number, keeper.manifest.last_queue)
     found.next_number = number + 1
     return found
+
+
+def _apply(fold: Fold, recovered: RecoveredFile, lost: LostOffsets) -> None:
+    for record in recovered.records:
+        if record.sequence <= fold.last_sequence:
+            continue
+        if record.sequence > fold.last_sequence + 1:
+            lost.on_lost(int(record.sequence) - fold.last_sequence - 1)
+        fold.apply(record)
 
 
 def _check_and_enter(keeper: ManifestKeeper, content: LogContent, fold: Fold, folded: int) -> None:

@@ -30,8 +30,10 @@ from millstream.storage.segment_format import (
     HEADER_SIZE,
     PACKED_FORMAT,
     PLACE_SIZE,
+    PLAIN_FORMAT,
     RECORD_HEAD_SIZE,
     RECORD_PREFIX,
+    entry_seed,
     header_version,
 )
 from millstream.storage.segment_index import SegmentIndex
@@ -310,6 +312,17 @@ def find_first_record(file: DiskFile) -> tuple[bytes, bool]:
     if size < PLACE_SIZE or HEADER_SIZE + RECORD_HEAD_SIZE + size > int(file.size()):
         return prefix, False
     return prefix, value(file.read_at(HEADER_SIZE + RECORD_HEAD_SIZE, size)) == checksum
+
+
+def find_first_head(file: DiskFile, header: bytes, queue: int, first: int) -> bytes:
+    """Of a segment, and the place of its first record, without a look at what is behind; empty if its block is damaged."""
+    head: BlockHead | None = None
+    if header_version(header) != PLAIN_FORMAT:
+        head = decode_block_head(entry_seed(queue, first), file.read_at(HEADER_SIZE, BLOCK_HEAD_SIZE), 0)
+    if head is None:
+        return file.read_at(HEADER_SIZE, RECORD_PREFIX.size)
+    records = inflate(head, file.read_at(HEADER_SIZE + BLOCK_HEAD_SIZE, head.stored))
+    return b"" if records is None else records[: RECORD_PREFIX.size]
 
 
 def complete_index(file: DiskFile, index: SegmentIndex) -> bool:

@@ -60,6 +60,7 @@ class CheckedSegment:
         self.end = HEADER_SIZE  # behind the last good record
         self.fault: str | None = None  # of the header
         self.is_foreign = False  # written by a newer release: not ours to judge
+        self.read_fault = ""  # of the disk: nobody knows what is in it
         self.is_index_bad = False
         self.lost: list[LostRange] = []
         self.jumps: list[tuple[int, int]] = []  # offsets that are not there although every byte is good
@@ -69,16 +70,28 @@ class CheckedSegment:
 
     def is_damaged(self) -> bool:
         """The index of the last segment is not meant: it is synced late, and whoever appends next mends it."""
-        return self.must_rewrite() or (self.is_index_bad and not self.is_last)
+        return self.must_rewrite() or bool(self.read_fault) or (self.is_index_bad and not self.is_last)
 
     def must_rewrite(self) -> bool:
         return self.fault is not None or bool(self.lost)
+
+    def forget_index(self) -> None:
+        """Where nothing is to be repaired: there may be many of these."""
+        self.index = SegmentIndex(self.queue, self.first)
+        self.unmet = {}
 
     def next_expected(self, end: int) -> int:
         """The first offset behind those that are in this segment, or that it is known to have lost; all are below `end`."""
         if self.lost and self.lost[-1].last < 0:
             return end
         return max(self.last, self.lost[-1].last if self.lost else -1) + 1
+
+
+def make_unreadable(queue: int, first: int, is_last: bool, fault: DiskFault) -> CheckedSegment:
+    """What there is to say of a segment that the disk does not give."""
+    checked = CheckedSegment(queue, first, is_last)
+    checked.read_fault = f"it cannot be read ({fault.text})"
+    return checked
 
 
 def check_segment(disk: Disk, queue: int, first: int, is_last: bool, complete_to: int) -> CheckedSegment:

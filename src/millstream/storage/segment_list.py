@@ -16,18 +16,20 @@ Invariants
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from typing import Final, final
 
 from google_crc32c import value
 
 from millstream.storage.disk import Disk, DiskFault, DiskFile
 from millstream.storage.log_recovery import Damage
-from millstream.storage.manifest import DAMAGED, FOREIGN, MISSING, Incomplete
-from millstream.storage.segment_blocks import find_first_record, open_records
+from millstream.storage.manifest import DAMAGED, FOREIGN, MISSING, UNREADABLE, Incomplete
+from millstream.storage.segment_blocks import find_first_head, find_first_record, open_records
 from millstream.storage.segment_format import (
     HEADER_SIZE,
     INDEX_MAGIC,
     PACKED_FORMAT,
+    RECORD_PREFIX,
     SEGMENT_MAGIC,
     VERSION,
     decode_names,
@@ -43,6 +45,7 @@ from millstream.storage.stored_queue import StoredQueue
 from millstream.storage.table import Table
 
 PREFIX: Final = b"g"
+NEWER: Final = "newer"  # kind of fault: a later release has written it
 LISTED: Final = b"\0segments"  # there when every segment is named: a release before this one named none
 UNKNOWN: Final = 0  # where the checksum of the first record would stand
 
@@ -176,8 +179,12 @@ def describe_segment(disk: Disk, queue: int, first: int) -> ListedSegment:
 def _find_mark(file: DiskFile, header: bytes, queue: int, first: int) -> int:
     """Checksum of the head of its first record; UNKNOWN where that record is not whole."""
     prefix, is_whole = find_first_record(open_records(file, header, SegmentIndex(queue, first)))
-    mark: int = value(prefix)
-    return (mark or 1) if is_whole else UNKNOWN
+    return _mark_of(prefix) if is_whole else UNKNOWN
+
+
+def _mark_of(head: bytes) -> int:
+    mark: int = value(head)
+    return mark or 1
 
 
 # -------------------------------------------------------------------- against the files
@@ -203,11 +210,15 @@ class _QueueCheck:
         self._queue = queue
         self._number = queue.number
         self._listed = listed
-        self._firsts, self._indexes = decode_names(disk.names(folder_name(queue.number)))
+        firsts, indexes = decode_names(disk.names(folder_name(queue.number)))
+        self._firsts = dict.fromkeys(firsts)
+        self._indexes = dict.fromkeys(indexes)
+        self._last = firsts[-1] if firsts else -1
+        self._in_order = sorted(listed)
 
     def check(self) -> None:
         low, end = int(self._queue.low_mark()), int(self._queue.next)
-        for first in sorted({*self._firsts, *self._listed}):
+        for first in sorted({**self._firsts, **dict.fromkeys(self._listed)}):
             listed = self._listed.get(first)
             if listed is None:
                 if low <= first < end:
@@ -216,19 +227,23 @@ class _QueueCheck:
             elif first not in self._firsts:
                 self._blame(first, "is missing", MISSING)
             else:
-                self._check_segment(listed)
-                is_last = first == self._firsts[-1]
-                if first in self._indexes:
-                    self._check_index(first, is_last)
-                elif not is_last:
-                    self._name(
-                        index_name(self._number, first),
-                        0,
-                        "the index of the segment is missing; no record is lost with it",
-                    )
+                try:
+                    self._check_files(listed)
+                except DiskFault as fault:
+                    self._blame(first, f"cannot be read ({fault.text})", UNREADABLE)
+
+    def _check_files(self, listed: ListedSegment) -> None:
+        self._check_segment(listed)
+        is_last = listed.first == self._last
+        if listed.first in self._indexes:
+            self._check_index(listed.first, is_last)
+        elif not is_last:
+            text = "the index of the segment is missing; no record is lost with it"
+            self._name(index_name(self._number, listed.first), 0, text)
 
     def _blame(self, first: int, text: str, kind: str = DAMAGED) -> None:
-        end = min([other for other in self._listed if other > first], default=int(self._queue.next))
+        behind = bisect_right(self._in_order, first)
+        end = self._in_order[behind] if behind < len(self._in_order) else int(self._queue.next)
         fault = Incomplete(segment_name(self._number, first), text, kind)
         self._found.faults.append(SegmentFault(self._number, first, end, fault))
 
@@ -245,8 +260,8 @@ class _QueueCheck:
             fault = find_header_fault(header, SEGMENT_MAGIC, self._number, first)
             version = header_version(header)
             if version > VERSION:
-                raise DiskFault(f"{name}: {fault}")
-            if size == 0:
+                self._blame(first, f"was written by a newer release: {fault}", NEWER)
+            elif size == 0:
                 self._blame(first, "is empty")
             elif version and fault is not None:
                 self._blame(first, f"is another one: {fault}", FOREIGN)
@@ -260,7 +275,10 @@ class _QueueCheck:
             file.close()
 
     def _is_own(self, file: DiskFile, header: bytes, listed: ListedSegment) -> bool:
-        """A first record that is damaged says nothing about whose it is."""
+        """A first record that is damaged says nothing about whose it is. All of it is read only where its head is not what it was."""
+        head = find_first_head(file, header, self._number, listed.first)
+        if len(head) == RECORD_PREFIX.size and _mark_of(head) == listed.mark:
+            return True
         mark = _find_mark(file, header, self._number, listed.first)
         if mark == UNKNOWN and listed.mark != UNKNOWN and int(file.size()) >= listed.size:
             text = "the first record is damaged; what cannot be trusted is left out"

@@ -7,6 +7,7 @@ from typing import final
 
 from millstream.storage import queue_facts
 from millstream.storage.intervals import Intervals
+from millstream.storage.offset_gaps import OffsetGaps
 from millstream.storage.queue_facts import decode_record, is_plain, record_offset
 
 PRODUCERS_MAX = 10_000  # that a queue remembers; the one silent for longest is forgotten
@@ -52,6 +53,7 @@ class StoredQueue:
         self.next = 0  # the offset of the next record
         self.bytes = 0  # about: what was settled or trimmed goes by the average
         self.unsure = 0  # all below may have been handed out in an earlier run; told at a start, not stored
+        self.gaps = OffsetGaps()
         self.groups: dict[int, StoredGroup] = {}
         self.producers: dict[bytes, int] = {}
         self.specials: dict[int, tuple[int, int]] = {}  # offset: priority, not before (wall)
@@ -77,14 +79,35 @@ class StoredQueue:
     def trim(self, first: int) -> None:
         if first <= self.first:
             return
-        kept = self.next - self.first
-        self.bytes = self.bytes * max(0, self.next - first) // kept if kept else 0
+        kept = self.count_from(self.first)
+        self.bytes = self.bytes * max(0, self.count_from(first)) // kept if kept else 0
         self.first = first
         self.next = max(self.next, first)
         self.specials = {offset: value for offset, value in self.specials.items() if offset >= first}
         for group in self.groups.values():
             if group.committed < first:
                 group.settle(group.committed, first - 1)
+
+    def skip_to(self, next: int) -> None:
+        """Never give the offsets below `next` that were not given yet."""
+        self.gaps.add(self.next, next - 1)
+        self.pass_gaps()
+
+    def pass_gaps(self) -> None:
+        """Neither its end nor its beginning is in a gap, and for its groups gaps are settled. A gap further on is of a part of the
+        log that has not been applied."""
+        for first, last in self.gaps.ranges():
+            if first > self.next:
+                return
+            self.next = max(self.next, last + 1)
+            if first <= self.first <= last:
+                self.first = last + 1
+            for group in self.groups.values():
+                group.settle(first, last)
+
+    def count_from(self, offset: int) -> int:
+        """Records from an offset on that were ever appended."""
+        return int(self.gaps.records_between(offset, self.next))
 
     def is_stream(self) -> bool:
         """Nothing goes before it is trimmed, whatever the groups have settled."""
@@ -180,6 +203,12 @@ class QueueFold:
             self._apply_group(queue, kind, body)
         return queue
 
+    def pass_gaps(self) -> None:
+        """All of the log has been applied."""
+        for queue in self.queues.values():
+            if queue.gaps.count:
+                queue.pass_gaps()
+
     def _save(self, body: bytes) -> StoredQueue:
         number, account, name, definition = queue_facts.decode_queue(body)
         self.changed[number] = None
@@ -209,10 +238,10 @@ class QueueFold:
         elif kind == queue_facts.RECORDS_SETTLED:
             _, _, first, last = queue_facts.decode_settled(body)
             low = queue.low_mark()
-            kept = queue.next - low
+            kept = queue.count_from(low)
             group.settle(first, last)
             if kept:
-                queue.bytes = queue.bytes * (queue.next - queue.low_mark()) // kept
+                queue.bytes = queue.bytes * queue.count_from(queue.low_mark()) // kept
         else:
             _, _, offset, attempts, not_before = queue_facts.decode_returned(body)
             if offset >= group.committed and not group.settled.contains(offset):

@@ -6,18 +6,15 @@ the table and not told again.
 
 from __future__ import annotations
 
-import struct
-from typing import Final, final
+from typing import final
 
-from millstream.storage.checkpoint import GAP, load_queues
+from millstream.storage.checkpoint import load_queues
 from millstream.storage.disk import Disk
+from millstream.storage.offset_gaps import load_gaps
 from millstream.storage.segment_check import CheckedSegment, check_segment
 from millstream.storage.segment_format import decode_names, folder_name
 from millstream.storage.stored_queue import QueueFold, StoredQueue
 from millstream.storage.table import Table
-
-_PAIR: Final = struct.Struct(">QQ")
-_LAST: Final = struct.Struct("<Q")
 
 
 @final
@@ -42,7 +39,7 @@ def find_gaps(
     queue: StoredQueue, segments: list[CheckedSegment], known: list[tuple[int, int]]
 ) -> list[StreamGap]:
     """What is in none of all segments of a stream. Ranges that a segment itself reports as lost are not among it."""
-    if not queue.is_stream() or any([checked.is_foreign for checked in segments]):
+    if not queue.is_stream() or any([checked.is_foreign or checked.read_fault for checked in segments]):
         return []
     missing: list[tuple[int, int]] = []
     expected = int(queue.first)
@@ -88,19 +85,3 @@ def find_all_gaps(disk: Disk, table: Table) -> list[StreamGap]:
             segments = [check_queue(disk, queue, firsts, at) for at in range(len(firsts))]
             gaps.extend(find_gaps(queue, segments, load_gaps(table, number)))
     return gaps
-
-
-# ------------------------------------------------------------------------ in the table
-
-
-def load_gaps(table: Table, queue: int) -> list[tuple[int, int]]:
-    """Those that were told of, in order."""
-    found: list[tuple[int, int]] = []
-    for key, last in table.items(GAP + _PAIR.pack(queue, 0)[:8]):
-        if len(key) == len(GAP) + _PAIR.size and len(last) == _LAST.size:
-            found.append((_PAIR.unpack(key[len(GAP) :])[1], _LAST.unpack(last)[0]))
-    return found
-
-
-def note_gap(table: Table, gap: StreamGap) -> None:
-    table.put(GAP + _PAIR.pack(gap.queue.number, gap.first), _LAST.pack(gap.last))

@@ -81,6 +81,7 @@ class TablePages:
         self._pages = 0  # of the tree that is walked
         self._count = 0  # entries of it
         self.fault = ""
+        self.is_newest = False  # what was read is of the last commit for certain
         self.entries: dict[bytes, bytes] = {}
         self._check()
 
@@ -96,7 +97,8 @@ class TablePages:
         if not metas:
             return
         meta = metas[0]
-        if len(metas) == META_PAGES:
+        self.is_newest = len(metas) == META_PAGES
+        if self.is_newest:
             if metas[0].page_size != metas[1].page_size:
                 self._blame("its first two pages differ in the size of a page")
             if metas[1].transaction > meta.transaction:

@@ -63,9 +63,16 @@ class Shelf(RecordSource):
 
 
 class ControlWorld:
-    def __init__(self, accounts: tuple[str, ...] = (), source: RecordSource | None = None) -> None:
+    def __init__(
+        self,
+        accounts: tuple[str, ...] = (),
+        source: RecordSource | None = None,
+        default: AccountOptions | None = None,
+    ) -> None:
         self.store = BreakableStore()
         options = {name: AccountOptions() for name in accounts}
+        if default is not None:
+            options["default"] = default
         self.broker = Broker(Limits(), self.store, Authorizer(None), options, source)
         self.broker.clock.now_ns = START_NS
         self.desk = Desk(self.broker)

@@ -12,10 +12,13 @@ from millstream.app import stage_commits
 from millstream.app.control_stages import make_stage_operations
 from millstream.app.stage_commits import StageCommits
 from millstream.app.stage_files import Commit, CommitRefused
+from millstream.broker.account_options import AccountOptions
 from millstream.model.errors import Reason
 from millstream.runtime.control import ControlRefusal
 from millstream.runtime.failpoints import NoFailpoints
 from millstream.security.acl import parse_acl
+from millstream.security.quota import QUEUES, Bound
+from millstream.security.quotas import QuotaTerms, make_quota
 from millstream.storage import queue_facts, stage_facts
 from millstream.storage.stage_facts import StageFold, StoredQuery
 from millstream.storage.stage_format import FOLDER, StageHeader, StageWriter, stage_name
@@ -25,8 +28,8 @@ APPENDED = queue_facts.RECORD_APPENDED
 
 
 class StageWorld(ControlWorld):
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
+    def __init__(self, folder: Path, default: AccountOptions | None = None) -> None:
+        super().__init__(default=default)
         self.folder = folder
         (folder / FOLDER).mkdir()
         self.queries: dict[tuple[str, str], StoredQuery] = {}
@@ -42,6 +45,16 @@ class StageWorld(ControlWorld):
         self._next_stage += 1
         (self.folder / stage_name(stage)).write_bytes(b"".join(writer.finish()))
         return stage
+
+    def stage_topics(self, *topics: bytes) -> Commit:
+        """A commit of one row to each."""
+        writer = StageWriter(StageHeader("default", "spark", "query", "", 0, 0, 0))
+        for topic in topics:
+            writer.add(topic, b"", b"x", 1, False, 0)
+        stage = f"{self._next_stage:032x}"
+        self._next_stage += 1
+        (self.folder / stage_name(stage)).write_bytes(b"".join(writer.finish()))
+        return Commit("default", "spark", "query", 0, [stage], "", False)
 
     def files(self) -> list[str]:
         return sorted(path.name for path in (self.folder / FOLDER).iterdir())
@@ -76,12 +89,7 @@ async def test_a_batch_without_rows_is_done_as_well(world: StageWorld) -> None:
 
 async def test_a_commit_asks_again_for_every_topic_that_was_staged(world: StageWorld) -> None:
     """Rights may have changed since the rows came."""
-    writer = StageWriter(StageHeader("default", "spark", "query", "", 0, 0, 0))
-    for topic in (b"office/a", b"plant/a", b"office/b"):
-        writer.add(topic, b"", b"x", 1, False, 0)
-    stage = f"{7:032x}"
-    (world.folder / stage_name(stage)).write_bytes(b"".join(writer.finish()))
-    to_topics = Commit("default", "spark", "query", 0, [stage], "", False)
+    to_topics = world.stage_topics(b"office/a", b"plant/a", b"office/b")
     world.broker.authorizer.replace(parse_acl({"rules": [{"allow": "publish", "topics": ["office/#"]}]}))
     with pytest.raises(CommitRefused, match="may not publish to plant/a") as caught:
         await world.commits.commit(to_topics)
@@ -89,6 +97,22 @@ async def test_a_commit_asks_again_for_every_topic_that_was_staged(world: StageW
     assert world.store.kinds == []
     world.broker.authorizer.replace(parse_acl({"rules": [{"allow": "publish", "topics": ["#"]}]}))
     assert await world.commits.commit(to_topics) == (3, False)
+
+
+async def test_queues_that_staged_rows_make_count_for_who_staged_them(tmp_path: Path) -> None:
+    quota = make_quota({QUEUES: Bound(2, "user_quotas.max_queues")})
+    world = StageWorld(tmp_path, AccountOptions(0, QuotaTerms(None, quota)))
+    catalog = world.broker.get_account("default").queues.catalog
+    too_many = world.stage_topics(b"$queue/a", b"$queue/b/k", b"$queue/b", b"$queue/c", b"plain")
+    with pytest.raises(CommitRefused) as caught:
+        await world.commits.commit(too_many)
+    assert caught.value.status == 403
+    assert caught.value.text == (
+        "the rows make 3 queues; the user 'spark' has 0 and may have 2 (user_quotas.max_queues)"
+    )
+    assert list(catalog.queues) == []
+    assert await world.commits.commit(world.stage_topics(b"$queue/a", b"$queue/b")) == (2, False)
+    assert [queue.usage.name for queue in catalog.queues.values()] == ["spark", "spark"]
 
 
 async def test_two_commits_of_one_batch_at_once_publish_it_once(world: StageWorld) -> None:

@@ -6,12 +6,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from millstream.app.backup import make_backup, restore_backup
+from millstream.app.data_folder import open_folder
 from millstream.app.server import Millstream
 from millstream.app.storage_repair import repair_storage
 from millstream.app.storage_survey import survey_storage
 from millstream.broker.broker import DEFAULT_ACCOUNT
 from millstream.config.load import config_of
-from millstream.storage.doubt_mark import NAME
+from millstream.runtime.disk_files import RealDisk
+from millstream.storage.doubt_mark import NAME, NO_SESSION, write_mark
+from millstream.storage.manifest import find_manifest
 from millstream.storage.store import SessionKey
 
 
@@ -119,6 +122,31 @@ async def test_a_copy_of_a_restored_copy_doubts_the_sessions_of_both(tmp_path: P
     make_backup(copy, tmp_path / "second.tar", ignore)
     restore_backup(tmp_path / "second.tar", tmp_path / "again", ignore)
     assert await doubted_sessions(tmp_path / "again") == ["c", "later"]
+
+
+async def test_a_start_that_died_between_the_mark_and_the_manifest_doubts_nobody_else(tmp_path: Path) -> None:
+    copy = await restore(tmp_path)
+    for client in ("later", "last"):
+        async with make_millstream(copy, "fsync") as millstream:
+            millstream.broker.store.session_saved(SessionKey(DEFAULT_ACCOUNT, client), "user", 3600, 0)
+    manifest = find_manifest(RealDisk(copy))
+    assert manifest is not None
+    write_mark(RealDisk(copy), manifest.doubted + 1)  # and the manifest was not written any more
+    assert open_folder(RealDisk(copy), copy)[0].notices == []
+    assert not survey_storage(copy, ignore).is_damaged()
+    assert await doubted_sessions(copy) == ["c", "later"]
+    caught_up = find_manifest(RealDisk(copy))
+    assert caught_up is not None
+    assert caught_up.doubted == manifest.doubted + 1
+
+
+async def test_an_older_copy_of_the_mark_doubts_every_session(tmp_path: Path) -> None:
+    copy = await restore(tmp_path)
+    async with make_millstream(copy, "fsync") as millstream:
+        millstream.broker.store.session_saved(SessionKey(DEFAULT_ACCOUNT, "later"), "user", 3600, 0)
+    write_mark(RealDisk(copy), NO_SESSION)
+    assert [notice.name for notice in open_folder(RealDisk(copy), copy)[0].notices] == [NAME]
+    assert await doubted_sessions(copy) == ["c", "later"]
 
 
 # -------------------------------------------------------------------- damaged

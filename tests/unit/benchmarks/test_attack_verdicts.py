@@ -7,6 +7,7 @@ import json
 import pytest
 
 from benchmarks.attack_suite.evidence import Evidence
+from benchmarks.attack_suite.report import make_page, make_row
 from benchmarks.attack_suite.runner import Observation
 from benchmarks.attack_suite.table import ATTACKS
 from benchmarks.attack_suite.verdicts import check_attack
@@ -79,6 +80,24 @@ def test_only_lines_about_attackers_name_them() -> None:
     assert len(evidence.failures) == 1
 
 
+def test_lines_of_the_preparation_name_nobody_unless_their_condition_still_holds() -> None:
+    began, ended = "condition_began", "condition_ended"
+    lines = [
+        {"event": "client_busy", "address": "127.0.66.1"},
+        {"event": began, "condition": "client_busy", "cause": "127.0.66.1: over again"},
+        {"event": began, "condition": "limit_reached", "cause": "127.0.66.1: still there"},
+        {"event": ended, "condition": "client_busy", "cause": "127.0.66.1: over again"},
+        {"event": "connection_failed", "address": "127.0.0.1"},
+        {"event": "client_refused", "address": "127.0.66.1"},
+    ]
+    evidence = Evidence()
+    evidence.read_log([json.dumps(line) for line in lines], prepared=5)
+    assert evidence.events == {"client_refused": 1, began: 1}
+    assert [json.loads(line)["event"] for line in evidence.lines] == ["client_refused", began]
+    assert "still there" in evidence.lines[1]
+    assert len(evidence.failures) == 1  # a fault is one whenever it was
+
+
 def test_counters_that_ordinary_traffic_moves_say_nothing() -> None:
     evidence = Evidence()
     evidence.compare({"errors/x": "1"}, {"errors/x": "2", "messages/sent": "5", "refused/y": "0"})
@@ -99,3 +118,18 @@ def test_the_end_of_a_frame_is_found_whatever_its_size(size: int) -> None:
     frame = bytes([masked[0], masked[1] & 0x7F]) + masked[2:head] + b"x" * size
     assert find_frame(frame) == (len(frame), head)
     assert find_frame(frame[:1]) == (-1, 0)
+
+
+def test_the_page_is_made_of_rows_that_were_measured_in_pieces() -> None:
+    name = next(iter(ATTACKS))
+    found = make_observation(attack=name, confined_by="cgroup v1")
+    rows = [
+        make_row(name, "one", 20.0, check_attack(found), found),
+        make_row("classic", "two", 9.0, [], None),
+    ]
+    rows = json.loads(json.dumps(rows))  # as they come back from the file
+    machine = {"cores": 2, "processor": "p", "system": "s", "python": "3"}
+    page = make_page(machine, rows, ATTACKS)
+    assert f"| `{name}` | {ATTACKS[name].title}" in page
+    assert "cgroup v1" in page
+    assert "; one, two." in page

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from benchmarks.flood_suite.command import compare
 from benchmarks.flood_suite.load import Job, delivery_bytes, encode_publish, last_confirmed, queue_name
 from benchmarks.flood_suite.verdicts import Figures, Flood, find_faults
 from benchmarks.load.queue_amqp import BASIC_ACK, CHANNEL, encode_method
 
 GOOD = Figures(1000.0, 990.0, 15.0, 0.01, 0.1, 0.01, 0.1, 10, 100)
 MARK_MIB = 700
+MANY_QUEUES = Flood(5, 50, 0, False, False)
 
 
 def test_a_flood_in_which_everybody_is_served_holds() -> None:
@@ -27,6 +29,15 @@ def test_consumers_that_get_little_one_that_is_starved_and_too_much_memory_are_f
     assert "one consumer" in find_faults(replace(GOOD, least_consumer_rate=1.0), None, 50, MARK_MIB)[0]
     assert "memory" in find_faults(replace(GOOD, resident_peak_mib=800), None, 50, MARK_MIB)[0]
     assert find_faults(replace(GOOD, fault="it died"), None, 50, MARK_MIB) == ["it died"]
+
+
+def test_a_flood_that_could_not_be_compared_does_not_hold() -> None:
+    assert compare(MANY_QUEUES, {"millstream": GOOD}) == []
+    assert compare(MANY_QUEUES, {"millstream": GOOD, "rabbitmq": GOOD}) == []
+    silent = replace(GOOD, fault="RabbitMQ was not ready")
+    assert compare(MANY_QUEUES, {"millstream": GOOD, "rabbitmq": silent}) == [
+        "not compared: RabbitMQ was not ready"
+    ]
 
 
 def test_a_flood_has_a_name() -> None:

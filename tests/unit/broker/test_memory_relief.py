@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from fakes import MEMORY_LIMIT, World
+from fakes import MEMORY_LIMIT, FakeLine, World
+from queue_world import FakeConsumer, purge
 
 from millstream.broker.conditions import MEMORY_CRITICAL, MEMORY_HIGH
 from millstream.broker.line import Line
-from millstream.broker.memory_relief import MemoryPort, MemoryRelief, Offender
-from millstream.broker.memory_survey import survey
+from millstream.broker.memory_port import MemoryPort, Offender
+from millstream.broker.memory_relief import MemoryRelief
+from millstream.broker.memory_survey import MemorySurvey, transient_bytes
+from millstream.broker.tasks import STEPS_PER_SLICE
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
 from millstream.queues.definition import EPHEMERAL, WORK, Definition
@@ -18,7 +21,8 @@ class Connection(Offender):
         super().__init__("connection", name, size, is_stuck)
         self._port = port
 
-    def shrink(self, wanted: int) -> int:
+    def shrink(self, wanted: int, steps: int) -> int:
+        self.is_done = True
         self._port.dropped.append(self.name)
         return int(self.size_bytes)
 
@@ -35,8 +39,17 @@ class Port(MemoryPort):
     def lines(self) -> list[Line]:
         return []
 
-    def find_offenders(self, now_ns: int) -> list[Offender]:
-        return [Connection(self, *each) for each in self.connections]
+    def begin_search(self) -> list[Line]:
+        self.found: dict[Line, Offender] = {}
+        for each in self.connections:
+            self.found[FakeLine()] = Connection(self, *each)
+        return list(self.found)
+
+    def find_offender(self, line: Line, now_ns: int) -> Offender | None:
+        return self.found[line]
+
+    def end_search(self) -> None:
+        pass
 
     def resume(self, count_max: int) -> None:
         self.resumed += 1
@@ -65,6 +78,8 @@ class ReliefWorld(World):
         self.meter.resident = int(MEMORY_LIMIT * percent / 100)
         self.move(seconds)
         self.relief.on_tick(self.now_ns)
+        while self.broker.work_off_tasks():
+            pass
 
     def fill_transient(self, name: str, count: int, size: int) -> None:
         self.account.queues.catalog.declare(name, Definition(EPHEMERAL))
@@ -214,7 +229,7 @@ def test_what_was_let_go_and_is_still_resident_counts_as_free() -> None:
     world.tick(75, 1.1)
     world.tick(75, 1.1)
     assert world.broker.memory.is_high
-    world.account.queues.catalog.get("bulk").purge()
+    purge(world.account.queues.catalog.get("bulk"))
     world.tick(75, 1.1)  # the allocator has given nothing back
     assert not world.broker.memory.is_high
     assert world.broker.memory.used() < MEMORY_LIMIT // 2
@@ -257,7 +272,9 @@ def test_the_survey_names_every_kind() -> None:
     world.fill_transient("bulk", 3, 5_000)
     world.account.queues.catalog.declare("orders", Definition(WORK))
     world.publish(b"$queue/orders", bytes(7000))
-    found = survey(world.broker, [])
+    survey = MemorySurvey(world.broker)
+    survey.begin([])
+    found = survey.by_kind()
     assert found["session_queues"] > 10_000
     assert found["retained"] > 1000
     assert found["transient_queues"] > 15_000
@@ -271,3 +288,57 @@ def test_the_system_topics_show_state_limit_and_kinds() -> None:
     assert values["state"] == "high"
     assert values["limit"] == str(MEMORY_LIMIT)
     assert "kinds/transient_queues" in values
+
+
+def test_a_queue_whose_oldest_message_is_with_a_consumer_lets_go_of_the_others() -> None:
+    world = ReliefWorld()
+    world.fill_transient("bulk", 100, 10_000)
+    queue = world.account.queues.catalog.get("bulk")
+    queue.get_group("g", b"").join(FakeConsumer("c", 1))
+    world.broker.work_off()
+    before = transient_bytes(queue)
+    world.tick(95)
+    assert queue.unsettled() == 1
+    assert world.depth("bulk") == 50
+    assert transient_bytes(queue) <= before // 2
+    assert world.port.told == [("queue", "bulk")]
+
+
+def test_a_tick_lets_go_of_no_more_than_a_slice_however_many_offend() -> None:
+    world = ReliefWorld()
+    for number in range(5):
+        world.fill_transient(f"q{number}", 2000, 100)
+    world.meter.resident = int(MEMORY_LIMIT * 0.95)
+    world.move(0.05)
+    world.relief.on_tick(world.now_ns)
+    assert 0 < world.account.counters.dropped_memory <= STEPS_PER_SLICE
+    while world.broker.work_off_tasks():
+        pass
+    assert [world.depth(f"q{number}") for number in range(5)] == [1000] * 5
+    assert len(world.port.told) == 5
+
+
+def test_one_that_can_let_go_of_nothing_keeps_none_of_those_behind_it() -> None:
+    world = ReliefWorld()
+    world.fill_transient("held", 3000, 1000)
+    world.account.queues.catalog.get("held").get_group("g", b"").join(FakeConsumer("c", 3000))
+    while world.broker.work_off():
+        pass
+    world.fill_transient("free", 100, 1000)
+    world.tick(95)
+    assert (world.depth("held"), world.depth("free")) == (3000, 50)
+    assert world.port.told == [("queue", "free")]
+
+
+def test_very_many_queues_are_surveyed_in_slices() -> None:
+    world = ReliefWorld()
+    for number in range(3000):
+        world.account.queues.catalog.declare(f"q{number}", Definition(EPHEMERAL))
+    world.publish(b"$queue/q0", bytes(1000))
+    survey = MemorySurvey(world.broker)
+    survey.begin([])
+    assert survey.is_going_on
+    while world.broker.work_off_tasks():
+        pass
+    assert not survey.is_going_on
+    assert survey.by_kind()["transient_queues"] > 1000

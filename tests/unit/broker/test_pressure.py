@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from fakes import FakeLine, FakeRun, MqttPeer, MqttWorld, World, make_message
 
+from millstream.broker.conditions import PUBLISHERS_SLOWED
+from millstream.broker.health import Health
 from millstream.broker.line import Ending
-from millstream.broker.pressure import Pressure
+from millstream.broker.pressure import TICKS_TOLD, Pressure
 from millstream.broker.session import Session
+from millstream.model.clock import Clock
 from millstream.model.holder import Holder
 from millstream.model.limits import Limits
 from millstream.model.outlet import Target
@@ -32,7 +35,7 @@ def publish(world: World, payload: bytes = b"x", guarantee: int = 1) -> None:
 
 def hold(world: World, source: FakeLine) -> bool:
     """What an endpoint does after each read: wait for the full sessions it met."""
-    return world.broker.pressure.end(source, True)
+    return world.broker.pressure.end(source)
 
 
 def block(line: FakeLine) -> None:
@@ -329,7 +332,7 @@ def test_a_source_that_met_two_full_holders_goes_on_when_both_have_room() -> Non
     pressure.begin(source)
     pressure.hold(first)
     pressure.hold(second)
-    assert pressure.end(source, True)
+    assert pressure.end(source)
     pressure.release(first)
     assert source.resumed == 0
     assert pressure.is_waiting(source)
@@ -345,26 +348,11 @@ def test_a_source_that_left_is_forgotten_by_all_it_waited_for() -> None:
     pressure.begin(source)
     for holder in holders:
         pressure.hold(holder)
-    assert pressure.end(source, True)
+    assert pressure.end(source)
     pressure.forget_source(source)
     for holder in holders:
         pressure.release(holder)
     assert source.resumed == 0
-
-
-def test_a_holder_of_everybody_stops_those_who_publish_and_nobody_else() -> None:
-    pressure = Pressure(100)
-    memory = make_watched(pressure)
-    pressure.hold_everybody(memory)
-    reader_line, publisher = FakeLine(), FakeLine()
-    pressure.begin(reader_line)
-    assert not pressure.end(reader_line, False)
-    pressure.begin(publisher)
-    assert pressure.end(publisher, True)
-    pressure.release(memory)
-    assert (reader_line.resumed, publisher.resumed) == (0, 1)
-    pressure.begin(publisher)
-    assert not pressure.end(publisher, True)
 
 
 def test_a_holder_is_told_when_it_stands_still_while_it_is_full() -> None:
@@ -388,4 +376,48 @@ def test_what_is_met_outside_a_read_holds_nobody() -> None:
     pressure.hold(store)
     source = FakeLine()
     pressure.begin(source)
-    assert not pressure.end(source, True)
+    assert not pressure.end(source)
+
+
+class Full(Holder):
+    def holds(self) -> bool:
+        return True
+
+    def title(self) -> str:
+        return "the queue orders"
+
+
+def test_publishers_that_wait_most_of_the_time_are_told_to_the_operator() -> None:
+    health = Health(Clock())
+    pressure = Pressure(100, health)
+    holder = Full()
+    pressure.watch(holder, 0)
+    for tick in range(TICKS_TOLD - 1):
+        make_wait(pressure, holder)
+        pressure.on_tick(tick)
+    assert health.find(PUBLISHERS_SLOWED) is None
+    make_wait(pressure, holder)
+    pressure.on_tick(TICKS_TOLD)
+    told = health.find(PUBLISHERS_SLOWED)
+    assert told is not None
+    assert "waits for the queue orders" in told.cause
+
+
+def test_publishers_that_wait_for_a_moment_now_and_then_are_not_told() -> None:
+    health = Health(Clock())
+    pressure = Pressure(100, health)
+    holder = Full()
+    pressure.watch(holder, 0)
+    for tick in range(10 * TICKS_TOLD):
+        if tick % 2:
+            make_wait(pressure, holder)
+        pressure.on_tick(tick)
+        pressure.release(holder)
+    assert health.find(PUBLISHERS_SLOWED) is None
+
+
+def make_wait(pressure: Pressure, holder: Holder) -> None:
+    source = FakeLine()
+    pressure.begin(source)
+    pressure.hold(holder)
+    assert pressure.end(source)

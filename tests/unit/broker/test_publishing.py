@@ -6,6 +6,8 @@ from fakes import FakeRun, World, make_message
 
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
+from millstream.queues.definition import EPHEMERAL, Definition
+from millstream.routing.shares import LARGE
 
 
 def test_a_message_is_handed_out_at_the_lower_of_both_guarantees() -> None:
@@ -154,3 +156,35 @@ def test_deferred_fan_out_goes_to_those_who_are_subscribed_when_it_is_done() -> 
     world.broker.work_off()
     assert gone_line.sent == []
     assert len(new_line.sent) == 1
+
+
+def test_a_message_that_would_go_to_very_many_queues_is_refused_and_its_publisher_named() -> None:
+    """It is put into all of them in one turn of the loop."""
+    world = World(Limits(queues_per_message_max=3))
+    catalog = world.account.queues.catalog
+    queues = [catalog.declare(f"q{number}", Definition(EPHEMERAL)) for number in range(4)]
+    session, line = world.connect("reader")
+    world.subscribe(session, b"t", 1)
+    for queue in queues[:3]:
+        catalog.bind(queue, "t")
+    assert world.publish(b"t", b"x", 1) is Reason.SUCCESS
+    catalog.bind(queues[3], "t")
+    assert world.publish(b"t", b"y", 1) is Reason.QUOTA_EXCEEDED
+    assert [int(queue.depth()) for queue in queues] == [1, 1, 1, 0]
+    assert len(line.sent) == 1
+    assert "broker.max_queues_per_message" in str([each.cause for each in world.broker.health.active()])
+
+
+def test_a_member_of_a_large_share_group_is_found_as_soon_as_it_connects() -> None:
+    world = World()
+    sessions = [world.connect(f"m{number}")[0] for number in range(LARGE + 10)]
+    for session in sessions:
+        world.subscribe(session, b"$share/g/t")
+        world.drop(session)
+    world.publish(b"t", b"first")
+    assert sum(int(session.queued_count()) for session in sessions) == 1
+    _, line = world.connect("m50")
+    sent = len(line.sent)
+    for _ in range(3):
+        world.publish(b"t", b"live")
+    assert [payload for _, payload, _ in line.sent[sent:]] == [b"live"] * 3

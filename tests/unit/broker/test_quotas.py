@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from fakes import World, make_message
+from queue_world import purge
 
 from millstream.broker.account_options import AccountOptions
 from millstream.broker.conditions import QUOTA_REACHED
@@ -16,6 +17,7 @@ from millstream.broker.system_topics import SystemTopics
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import Limits
 from millstream.model.message import NANOSECONDS
+from millstream.model.owner import Owner
 from millstream.queues.definition import WORK, Definition
 from millstream.routing.subscription import Subscription
 from millstream.security.quota import (
@@ -29,6 +31,7 @@ from millstream.security.quota import (
     Quota,
 )
 from millstream.security.quotas import QuotaTerms, make_quota
+from millstream.storage.exchange_facts import StoredBinding, encode_identity
 from millstream.storage.memory import MemoryStore
 from millstream.storage.stored_queue import StoredQueue
 
@@ -207,17 +210,45 @@ def test_a_user_has_no_more_subscriptions_than_its_quota_in_all_its_sessions() -
     assert used(world, SUBSCRIPTIONS, "ann") == used(world, SUBSCRIPTIONS) == 0
 
 
-def test_bindings_count_for_whoever_declared_the_queue() -> None:
+def test_a_binding_counts_for_whoever_makes_it_first_whoever_declared_the_queue() -> None:
     world = bounded(SUBSCRIPTIONS, user=1)
     exchanges = world.account.exchanges
     queue = world.account.queues.catalog.declare("q", Definition(WORK), "ann")
-    exchanges.bind_queue(queue, "amq.topic", b"a", {})
-    exchanges.bind_queue(queue, "amq.topic", b"a", {})
-    refusal(lambda: exchanges.bind_queue(queue, "amq.topic", b"b", {}))
-    exchanges.unbind_queue(queue, "amq.topic", b"a", {})
-    exchanges.bind_queue(queue, "amq.direct", b"b", {})
+    ann, ben = Owner("ann", "user", "a"), Owner("ben", "user", "b")
+    exchanges.bind_queue(queue, "amq.topic", b"a", {}, ben)
+    exchanges.bind_queue(queue, "amq.topic", b"a", {}, ann)
+    assert (used(world, SUBSCRIPTIONS, "ann"), used(world, SUBSCRIPTIONS, "ben")) == (0, 1)
+    for again in (
+        lambda: exchanges.bind_queue(queue, "amq.topic", b"b", {}, ben),
+        lambda: exchanges.bind_exchange("amq.fanout", "amq.direct", b"b", {}, ben),
+    ):
+        assert refusal(again) == (
+            "the user 'ben' has 1 subscriptions, as many as user_quotas.max_subscriptions = 1 allows"
+        )
+    exchanges.bind_exchange("amq.fanout", "amq.direct", b"b", {}, ann)
+    exchanges.bind_queue(queue, "amq.topic", b"c", {})  # by the operator, who is never refused
+    assert used(world, SUBSCRIPTIONS) == 3
+    exchanges.bind_queue(queue, "amq.topic", b"a", {})  # from now on it is the account's own
+    assert (used(world, SUBSCRIPTIONS), used(world, SUBSCRIPTIONS, "ben")) == (3, 0)
     world.account.queues.catalog.delete(queue)
+    exchanges.unbind_exchange("amq.fanout", "amq.direct", b"b", {})
     assert used(world, SUBSCRIPTIONS, "ann") == used(world, SUBSCRIPTIONS) == 0
+
+
+def test_a_binding_counts_after_a_start_for_whom_it_counted_before() -> None:
+    world = bounded(SUBSCRIPTIONS, user=1)
+    catalog = world.account.queues.catalog
+    catalog.declare("q", Definition(WORK), "ann")
+    owners = [Owner("ben", "user", "b"), Owner("ann", "user", "a")]
+    for target, to_exchange in (("q", False), ("amq.fanout", True)):
+        identity = encode_identity(to_exchange, target, b"k", {})
+        stored = StoredBinding("default", "amq.direct", to_exchange, target, b"k", {}, identity)
+        stored.owners = list(owners)
+        world.account.exchanges.restore_binding(stored)
+    assert (used(world, SUBSCRIPTIONS, "ann"), used(world, SUBSCRIPTIONS, "ben")) == (0, 2)
+    catalog.delete(catalog.get("q"))
+    world.account.exchanges.unbind_exchange("amq.fanout", "amq.direct", b"k", {})
+    assert used(world, SUBSCRIPTIONS, "ben") == used(world, SUBSCRIPTIONS) == 0
 
 
 # ----------------------------------------------------------------------- bytes
@@ -234,7 +265,7 @@ def test_queues_of_a_user_that_stores_too_much_refuse_until_there_is_less() -> N
     assert world.publish(b"$queue/two", publisher=ann) is Reason.QUOTA_EXCEEDED
     assert world.publish(b"$queue/two", publisher=ben) is Reason.QUOTA_EXCEEDED, "it is ann's queue"
     assert world.publish(b"$queue/ben", publisher=ann) is Reason.SUCCESS
-    world.account.queues.catalog.get("one").purge()
+    purge(world.account.queues.catalog.get("one"))
     world.move(0.1)
     assert world.publish(b"$queue/two", publisher=ann) is Reason.SUCCESS
     assert world.account.counters.quota_bytes == 2

@@ -84,3 +84,7 @@ def test_the_default_expiry_is_cut_to_the_longest_one() -> None:
 @pytest.mark.parametrize(("written", "milliseconds"), [("250ms", 250), (10, 10_000), (0.05, 50)])
 def test_time_outs_become_milliseconds(written: object, milliseconds: int) -> None:
     assert to_limits(config_of({"mqtt": {"handshake_timeout": written}})).handshake_timeout_ms == milliseconds
+
+
+def test_an_amqp_body_has_the_default_limit_of_rabbitmq() -> None:
+    assert to_limits(config_of({})).amqp_body_size_max == 16 * 1024 * 1024

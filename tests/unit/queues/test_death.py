@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -247,6 +248,44 @@ def test_deaths_are_bounded(world: QueueWorld) -> None:
     assert len(deaths) == DEATHS_MAX
     assert deaths[0]["queue"] == "q"
     assert len(words_of(letter)["x-death"]) <= TEXT_MAX
+
+
+def _forge(queue: str, **more: object) -> dict[str, object]:
+    return {"queue": queue, "reason": "rejected", "count": 3, **more}
+
+
+@pytest.mark.parametrize(
+    ("forged", "kept"),
+    [
+        (_forge("q", filler="x" * 64_000), []),  # of this very death
+        (_forge("other", filler="x" * 64_000), [("other", 3)]),
+        (_forge("other", filler=["y"] * 12_000, count=[1] * 1000), [("other", 1)]),
+        (_forge("z" * 64_000), []),
+    ],
+    ids=["this death", "another", "its lists", "its name"],
+)
+def test_a_death_that_is_too_large_does_not_cost_the_others(
+    world: QueueWorld, forged: dict[str, object], kept: list[tuple[str, int]]
+) -> None:
+    queue = world.declare("q", dead_letter_exchange="dlx")
+    real = {"queue": "before", "reason": "expired", "count": 2, "routing-keys": ["k"]}
+    text = json.dumps([forged, real]).encode()
+    publish(world, queue, b"x", carry(b"", b"k") + encode_user_property(DEATHS, text))
+    reject_all(world, queue)
+    _, _, letter = world.exchanges.posted[-1]
+    found = [(death["queue"], death["count"]) for death in deaths_of(letter)]
+    assert found == [("q", 4 if forged["queue"] == "q" else 1), *kept, ("before", 2)]
+    assert deaths_of(letter)[-1] == real
+
+
+def test_deaths_that_are_nested_as_deep_as_can_be_read_do_no_harm(world: QueueWorld) -> None:
+    queue = world.declare("q", dead_letter_exchange="dlx")
+    for depth in range(sys.getrecursionlimit() - 150, sys.getrecursionlimit()):
+        text = b'[{"queue":"q","reason":"rejected","filler":' + b"[" * depth + b"]" * depth + b"}]"
+        publish(world, queue, b"x", carry(b"", b"k") + encode_user_property(DEATHS, text))
+        reject_all(world, queue)
+        _, _, letter = world.exchanges.posted[-1]
+        assert words_of(letter)["x-death"].startswith('[{"queue":"q"')
 
 
 def test_directions_to_the_first_queue_are_left_out_but_for_the_priority(world: QueueWorld) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queue_world import QueueWorld
+from queue_world import QueueWorld, purge
 
 from millstream.queues.tail import BLOCKS_PER_TURN, SHIFT
 
@@ -31,7 +31,7 @@ def turns_to_free(world: QueueWorld) -> int:
 def test_the_records_of_a_purged_queue_are_freed_over_several_turns() -> None:
     world = QueueWorld()
     fill(world)
-    assert world.queue().purge() == BLOCKS * RECORDS_PER_BLOCK + 1
+    assert purge(world.queue()) == BLOCKS * RECORDS_PER_BLOCK + 1
     assert world.queue().depth() == 0
     assert world.agenda.garbage.count() == BLOCKS
     assert turns_to_free(world) == 3

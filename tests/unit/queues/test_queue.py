@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from fakes import FakeRun
-from queue_world import QueueWorld
+from queue_world import QueueWorld, purge
 
 from millstream.model.errors import Reason
 from millstream.model.outcome import Outcome
 from millstream.model.outlet import Target
+from millstream.queues.purging import RECORDS_PER_STEP, Purge
 from millstream.queues.queue import Queue
 from millstream.storage.memory import MemoryStore
 from millstream.storage.stored_queue import PRODUCERS_MAX
@@ -355,7 +356,7 @@ def test_a_purge_spares_what_a_consumer_has(world: QueueWorld) -> None:
     queue = world.declare()
     consumer = world.join(queue, credit=1)
     world.fill(queue, 5)
-    assert queue.purge() == 4
+    assert purge(queue) == 4
     assert queue.depth() == 1
     consumer.settle(0)
     assert queue.depth() == 0
@@ -367,7 +368,7 @@ def test_a_purge_spares_what_a_consumer_has(world: QueueWorld) -> None:
 def test_a_purge_without_a_group_empties_the_queue(world: QueueWorld) -> None:
     queue = world.declare()
     world.fill(queue, 5)
-    assert queue.purge() == 5
+    assert purge(queue) == 5
     assert (queue.depth(), queue.footprint.bytes) == (0, 0)
     world.publish(queue, b"new")
     world.restart()
@@ -383,10 +384,60 @@ def test_a_purge_takes_what_is_delayed_urgent_or_came_back(world: QueueWorld) ->
     consumer.settle(0, Outcome.MODIFIED)
     world.publish(queue, b"later", delay_ms=100)
     world.publish(queue, b"urgent", priority=9)
-    assert queue.purge() == 3
+    assert purge(queue) == 3
     consumer.credit = 10
     world.move(1000)
     assert consumer.payloads() == [b"failed"]
+
+
+@pytest.mark.parametrize("kind", ["work", "ephemeral"])
+@pytest.mark.parametrize("has_head", [True, False])
+def test_a_purge_of_very_many_takes_no_more_in_a_slice_than_its_steps(
+    world: QueueWorld, kind: str, has_head: bool
+) -> None:
+    queue = world.declare(kind=kind)
+    consumer = world.join(queue, credit=1 if has_head else 0)
+    world.fill(queue, 3000)
+    begun = Purge(queue)
+    slices = 0
+    while begun.run(100) <= 0:
+        slices += 1
+        assert begun.count <= slices * 100 * RECORDS_PER_STEP
+    assert slices >= 3000 // (100 * RECORDS_PER_STEP)
+    assert begun.count == 3000 - int(consumer.open)
+    assert queue.depth() == int(consumer.open) == (1 if has_head else 0)
+
+
+def test_what_comes_while_a_purge_goes_on_stays(world: QueueWorld) -> None:
+    queue = world.declare()
+    consumer = world.join(queue, credit=0)
+    world.fill(queue, 100)
+    begun = Purge(queue)
+    assert begun.run(10) <= 0
+    world.publish(queue, b"new")
+    while begun.run(10) <= 0:
+        pass
+    assert begun.count == 100
+    consumer.credit = 10
+    world.loop()
+    assert consumer.payloads() == [b"new"]
+
+
+def test_what_comes_back_while_a_purge_goes_on_is_handed_out_once_at_most(world: QueueWorld) -> None:
+    queue = world.declare()
+    consumer = world.join(queue, credit=100)
+    world.fill(queue, 100)
+    consumer.credit = 0
+    begun = Purge(queue)
+    assert begun.run(10) <= 0
+    consumer.settle_all(Outcome.MODIFIED)
+    while begun.run(10) <= 0:
+        pass
+    consumer.credit = 1000
+    world.move(60_000)
+    again = consumer.payloads()
+    assert len(again) == len(set(again)) == 100 - begun.count
+    assert queue.depth() == len(again)
 
 
 def test_a_removed_group_leaves_what_it_did_not_settle(world: QueueWorld) -> None:

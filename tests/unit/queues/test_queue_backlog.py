@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fakes import FakeLine, ManualWakeup
-from queue_world import AutoConsumer, FakeConsumer, QueueWorld
+from queue_world import AutoConsumer, FakeConsumer, QueueWorld, purge
 
 from millstream.broker.pressure import Pressure
 from millstream.model.limits import Limits
+from millstream.model.outcome import Outcome
 from millstream.queues.agenda import Agenda
 from millstream.queues.catalog import Catalog
 from millstream.queues.queue import Queue
@@ -45,7 +46,7 @@ class PressedWorld(QueueWorld):
         self.pressure.begin(source or line)
         for _ in range(count):
             self.publish(queue, bytes(size))
-        return self.pressure.end(line, True)
+        return self.pressure.end(line)
 
     def add(self, queue: Queue, consumer: FakeConsumer) -> None:
         queue.get_group("g", b"").join(consumer)
@@ -203,7 +204,7 @@ def test_publishers_go_on_when_the_consumer_leaves() -> None:
 def test_publishers_go_on_when_the_queue_is_emptied() -> None:
     world, queue, _ = make_queue()
     assert world.press(queue, 2 * MOST)
-    queue.purge()
+    purge(queue)
     assert world.line.resumed == 1
 
 
@@ -233,3 +234,19 @@ def test_everybody_who_publishes_into_it_waits_and_nobody_else() -> None:
     assert world.press(queue, 1, source=first)
     assert world.press(queue, 1, source=second)
     assert not world.press(other, 1, source=third)
+
+
+def test_publishers_go_on_when_a_consumer_has_settled_out_of_order() -> None:
+    for kind in ("work", "ephemeral"):
+        world = PressedWorld()
+        queue = world.declare(kind=kind)
+        consumer = FakeConsumer("c", 10)
+        world.add(queue, consumer)
+        assert world.press(queue, MOST + 10)
+        world.loop()
+        for pending in consumer.got[1:]:  # it keeps the oldest
+            pending.group.settle(pending, Outcome.ACCEPTED, "")
+        while len(consumer.got) < MOST:
+            consumer.settle(-1)
+        world.agenda.write_settled()
+        assert world.line.resumed == 1, kind

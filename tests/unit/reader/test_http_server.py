@@ -14,7 +14,8 @@ import trustme
 
 from millstream.reader import server as server_module
 from millstream.reader.http import Answer, HttpFault, Request, Route, Send, StreamAnswer
-from millstream.reader.server import HttpServer
+from millstream.reader.server import HttpConnection, HttpServer
+from millstream.reader.waiting_room import Guest
 
 WAIT_S = 20.0
 BIG = 300_000
@@ -282,6 +283,23 @@ def test_callers_that_prove_nothing_leave_half_of_the_places_to_others(start: St
     assert status == 200
     served.may_end.set()
     assert [one.getresponse().status for one in checked] == [200, 200]
+
+
+def test_the_next_request_of_a_connection_asks_for_the_share_of_strangers_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = HttpServer(listening, [], connections_max=4)
+        ends = [socket.socketpair() for _ in range(5)]
+        crowd = [
+            HttpConnection(server, Guest(ours, "192.0.2.1" if number < 4 else "192.0.2.2"))
+            for number, (ours, _) in enumerate(ends)
+        ]
+        for connection in crowd:
+            assert server.give_place_up(connection) == (connection is not crowd[4])
+        taken = [server.take_place_again(connection, True) for connection in crowd]
+        assert taken == [True, True, False, False, True]
+        for end in ends:
+            for one in end:
+                one.close()
 
 
 def test_callers_that_have_proven_who_they_are_may_take_all_places(start: Start, served: Served) -> None:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+import structlog
 import uvloop
 from fake_transport import GateWorld
 
@@ -15,6 +16,7 @@ from millstream.broker.conditions import DESCRIPTORS_EXHAUSTED
 from millstream.model.limits import Limits
 from millstream.runtime import acceptor as acceptor_module
 from millstream.runtime.acceptor import ACCEPTS_AT_ONCE, Acceptor, PlainServer
+from millstream.runtime.listeners import listen_fault
 
 TURNS = 5  # accept, begin, connect, and two for the loop itself
 
@@ -84,3 +86,79 @@ def test_without_descriptors_it_says_so_and_goes_on_when_there_are_some(
         return address
 
     assert runner.run(accept_late()) == "127.0.0.1"
+
+
+class WithoutFamily:
+    """Makes sockets as a kernel does that has no addresses of one family; `fails_at` is where it says so."""
+
+    def __init__(self, family: int, fails_at: str) -> None:
+        self.family = family
+        self.fails_at = fails_at
+
+    def __call__(self, family: int, kind: int, protocol: int) -> socket.socket:
+        if family != self.family:
+            return socket.socket(family, kind, protocol)
+        if self.fails_at == "socket":
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        return Unbindable()
+
+
+class Unbindable(socket.socket):
+    def setsockopt(self, *_: object) -> None: ...
+
+    def bind(self, _: object) -> None:
+        raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+
+
+Addresses = list[tuple[int, str]]
+TWO_FAMILIES: Addresses = [(socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1")]
+
+
+class Resolver(asyncio.SelectorEventLoop):
+    """Resolves every name to the addresses of the test."""
+
+    def __init__(self, addresses: Addresses) -> None:
+        super().__init__()
+        self._addresses = addresses
+
+    async def getaddrinfo(self, host: object, port: object, **_: object) -> list[object]:  # type: ignore[override]
+        tcp = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        return [(family, *tcp, (address, port)) for family, address in self._addresses]
+
+
+def served_families(addresses: Addresses, kernel: WithoutFamily) -> list[int]:
+    with asyncio.Runner(loop_factory=lambda: Resolver(addresses)) as runner:
+        acceptor = Acceptor(GateWorld(Limits()).gate, runner.get_loop(), lambda link, address: None, kernel)
+        runner.run(acceptor.open("broker.example", 0))
+        families = [int(listening.family) for listening in acceptor.sockets]
+        acceptor.close()
+    return families
+
+
+@pytest.mark.parametrize("fails_at", ["socket", "bind"])
+def test_a_family_the_machine_does_not_have_is_left_out_and_told(fails_at: str) -> None:
+    with structlog.testing.capture_logs() as lines:
+        kernel = WithoutFamily(socket.AF_INET6, fails_at)
+        assert served_families(TWO_FAMILIES, kernel) == [socket.AF_INET]
+    assert [line["event"] for line in lines] == ["address_family_missing"]
+    assert lines[0]["text"] == "broker.example port 0 is served over IPv4 only: this machine has no IPv6"
+
+
+def test_a_listener_without_any_family_fails() -> None:
+    class NoFamily(WithoutFamily):
+        def __call__(self, family: int, kind: int, protocol: int) -> socket.socket:
+            self.family = family
+            return super().__call__(family, kind, protocol)
+
+    with pytest.raises(OSError, match="not supported") as caught:
+        served_families(TWO_FAMILIES, NoFamily(socket.AF_INET6, "socket"))
+    fault = listen_fault("::1", 1883, caught.value, "mqtt", "mqtt.port")
+    assert fault.key == "mqtt.host"
+    assert fault.is_setting
+    assert str(fault) == "::1 port 1883 cannot be listened on: Address family not supported by protocol"
+
+
+def test_an_address_that_is_not_of_this_machine_fails_though_another_can_be_served() -> None:
+    foreign: Addresses = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "192.0.2.1")]
+    with pytest.raises(OSError, match="Cannot assign"):
+        served_families(foreign, WithoutFamily(socket.AF_INET6, "socket"))

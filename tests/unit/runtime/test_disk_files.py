@@ -76,6 +76,15 @@ def test_a_fault_names_the_file_and_not_the_machine(disk: RealDisk, tmp_path: Pa
     assert str(tmp_path) not in caught.value.text
 
 
+def test_a_file_that_cannot_be_opened_is_not_missing(disk: RealDisk, tmp_path: Path) -> None:
+    (tmp_path / "log" / "loop").symlink_to("loop")
+    disk.make_folder("log/folder")
+    for name in ("log/loop", "log/folder"):
+        with pytest.raises(DiskFault, match=name) as caught:
+            disk.open(name)
+        assert not caught.value.is_missing
+
+
 def test_a_descriptor_gone_bad_is_a_fault_and_not_a_lack_of_room(disk: RealDisk, tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_RDONLY)
     os.close(descriptor)

@@ -373,11 +373,50 @@ def test_there_is_a_bound_to_what_is_kept() -> None:
 
 
 def test_a_piece_is_as_large_as_the_connections_input_is_cheap() -> None:
-    assert next_piece(16 * 1024, SHARE_NS) == 16 * 1024
-    assert next_piece(16 * 1024, 2 * SHARE_NS) == 8 * 1024
-    assert next_piece(16 * 1024, 1) == 64 * 1024
-    assert next_piece(PIECE_MAX, 0) == PIECE_MAX
-    assert next_piece(1024, 1000 * SHARE_NS) == PIECE_MIN
+    assert next_piece(16 * 1024, 16 * 1024, SHARE_NS) == 16 * 1024
+    assert next_piece(16 * 1024, 16 * 1024, 2 * SHARE_NS) == 8 * 1024
+    assert next_piece(16 * 1024, 16 * 1024, 1) == 64 * 1024
+    assert next_piece(PIECE_MAX, PIECE_MAX, 0) == PIECE_MAX
+    assert next_piece(1024, 1024, 1000 * SHARE_NS) == PIECE_MIN
+
+
+def test_a_short_piece_says_as_much_less_about_the_next() -> None:
+    piece = 64 * 1024
+    at_the_same_rate = SHARE_NS * 100 // piece
+    assert abs(next_piece(piece, 100, at_the_same_rate) - piece) < 10
+    assert piece < next_piece(piece, 100, 0) <= piece + 300, "four times as much, by 100 of 64 Ki"
+    assert piece - 100 <= next_piece(piece, 100, SHARE_NS - 1) < piece
+    assert next_piece(piece, 100, SHARE_NS) == PIECE_MIN, "it took a share by itself"
+
+
+def test_the_end_of_a_read_does_not_make_the_pieces_of_the_next_one_small() -> None:
+    world = IntakeWorld()
+    client = Client(world)
+    client.endpoint.byte_ns = 20
+    for _ in range(3):
+        client.send(bytes(LARGE + 1))
+        while world.end_turn():
+            pass
+    world.order.clear()
+    client.send(bytes(LARGE + 1))
+    share = SHARE_NS // 20
+    assert share // 2 < world.order[0][1] <= share
+
+
+def test_those_that_wait_are_served_in_order_however_many_have_left() -> None:
+    world = IntakeWorld()
+    first = Client(world)
+    first.send(bytes(LARGE))
+    clients = [Client(world) for _ in range(50)]
+    for client in clients:
+        client.send(bytes(LARGE))
+    for client in clients[:40]:
+        world.intake.forget(client.link)
+    world.order.clear()
+    while world.end_turn():
+        pass
+    endpoints = [client.endpoint for client in [first, *clients[40:]]]
+    assert world.served()[:22] == endpoints * 2
 
 
 def test_a_connection_whose_last_piece_made_it_wait_is_read_again() -> None:
@@ -401,3 +440,21 @@ def test_what_waits_for_a_share_gets_a_turn_though_nothing_else_happens() -> Non
     world.clock.forget()
     client.link.resume_reading()
     assert world.clock._now_ns > 0
+
+
+def test_what_still_comes_while_a_connection_has_to_wait_is_kept_for_later() -> None:
+    """A transport with layers, such as TLS, has some in hand when it is told to pause."""
+    world = IntakeWorld()
+    client = Client(world)
+    client.link.wait_for_turn(True)
+    for number in range(100):
+        client.link.data_received(b"%02d" % number)
+        world.end_turn()
+    assert client.endpoint.got == b""
+    assert world.intake.unread == 200
+    client.link.wait_for_turn(False)
+    while world.end_turn():
+        pass
+    assert client.endpoint.got == b"".join([b"%02d" % number for number in range(100)])
+    assert client.transport.is_reading_now
+    assert world.intake.unread == 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,8 @@ from fakes import ManualWakeup
 from mypy_extensions import i64
 
 from millstream.runtime import log_thread
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.kernel_sync import open_kernel_sync
+from millstream.runtime.disk_files import RealDisk, RealFile
+from millstream.runtime.kernel_sync import KernelSync, open_kernel_sync
 from millstream.runtime.log_thread import LogThread, Pace
 from millstream.storage.disk import DiskFile
 from millstream.storage.log import Log
@@ -263,3 +265,75 @@ async def test_what_the_kernel_has_synced_into_a_file_that_was_removed_is_not_co
     await bench.wait_fault()
     assert bench.log.durable == 1
     thread.close()
+
+
+class SlowSync(KernelSync):
+    """Has synced when the test says so."""
+
+    def __init__(self) -> None:
+        self.on_done: Callable[[int], None] | None = None
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        pass
+
+    def start(self, descriptor: int, on_done: Callable[[int], None]) -> bool:
+        self.on_done = on_done
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+class WatchedFile(RealFile):
+    """Asked for its descriptor while the thread may end it, it answers when the thread has: the worst of all moments."""
+
+    def __init__(self, file: DiskFile, name: str, bench: Bench) -> None:
+        super().__init__(int(file.descriptor()), name)
+        self._bench = bench
+        self._is_closed = threading.Event()
+
+    def descriptor(self) -> i64:
+        if self._bench.thread._is_ending:
+            assert self._is_closed.wait(10)
+        return super().descriptor()
+
+    def close(self) -> None:
+        super().close()
+        self._is_closed.set()
+
+
+class WatchedDisk(RealDisk):
+    def __init__(self, root: Path, bench: Bench) -> None:
+        super().__init__(root)
+        self._bench = bench
+
+    def create(self, name: str, size: i64) -> DiskFile:
+        return WatchedFile(super().create(name, size), name, self._bench)
+
+
+async def test_a_batch_that_is_synced_while_its_file_is_to_end_is_confirmed_before_the_file_is_closed(
+    tmp_path: Path,
+) -> None:
+    bench = Bench()
+    bench.thread.close()
+    disk = WatchedDisk(tmp_path, bench)
+    disk.make_folder(FOLDER)
+    files = LogFiles(disk, DeadlyFailpoints(), FILE_SIZE, 1, 0)
+    kernel = SlowSync()
+    bench.thread = LogThread(files, bench._on_answer, kernel, Pace(sync_interval_s=3600), lambda: "")
+    bench.log = Log(bench.thread, ManualWakeup(), 1)
+    bench.log.append(1, b"a")
+    bench.log.flush()
+    await bench.wait_durable(1)  # the first goes through the thread, which makes the file
+    bench.log.append(1, b"b")
+    bench.log.flush()
+    ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    bench.thread.end_file(ended.set_result)
+    while not bench.thread._is_end_due:
+        await bench.wait()
+    assert kernel.on_done is not None
+    kernel.on_done(0)
+    assert bench.log.durable == 2
+    assert await asyncio.wait_for(ended, 10) == ""
+    assert files.sealed == [(1, 2)]
+    bench.thread.close()

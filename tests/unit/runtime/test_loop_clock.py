@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 from fakes import ManualWakeup
 
@@ -50,3 +51,13 @@ def test_every_iteration_that_reads_it_is_asked_to_end_anew() -> None:
         clock.forget()
     clock.forget()
     assert wakeup.requests == 3
+
+
+def test_a_part_of_the_laps_is_measured_in_no_regular_order() -> None:
+    clock = LoopClock(ManualWakeup())
+    clock.read_ns()
+    laps = 9000
+    measured = [number for number in range(laps) if clock.lap_ns() > 0]
+    between = {later - earlier for earlier, later in pairwise(measured)}
+    assert laps / 17 <= len(measured) <= laps / 2
+    assert len(between) > 8

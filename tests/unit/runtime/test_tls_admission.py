@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from millstream.runtime.tls_admission import PATIENCE_NS, Candidate, TlsAdmission
-from millstream.runtime.tls_server import HELLO_MAX, HELLO_MIN, hello_length
 
 NOW_NS = 10**12
 
@@ -52,7 +51,7 @@ def test_one_that_left_while_it_waited_gets_no_place() -> None:
     admission = TlsAdmission(100)
     gone, here = Hello(), Hello()
     put(admission, here, gone)
-    gone.is_gone = True
+    admission.withdraw(gone)
     assert admission.take(NOW_NS) is here
     assert admission.take(NOW_NS) is None
 
@@ -84,20 +83,67 @@ def test_an_address_at_its_bound_loses_its_own_stalled_ones() -> None:
     assert stalled in flood
 
 
-def test_the_length_of_a_hello_is_known_from_its_first_bytes() -> None:
-    head = bytes([22, 3, 1, 2, 0, 1, 0, 1, 252])
-    assert hello_length(head) == 5 + 512
-    assert hello_length(head[:1]) == HELLO_MIN
-    assert hello_length(head[:8]) == HELLO_MIN
-    largest = bytes([22, 3, 1]) + (HELLO_MAX - 5).to_bytes(2, "big") + bytes([1, 0, 0, 0])
-    assert hello_length(largest) == HELLO_MAX
-    for other in (
-        b"",
-        b"\x10\x20\x00\x04MQTT\x04",
-        b"GET / HTTP/1.1",
-        bytes([22, 2, 1, 2, 0, 1, 0, 1, 252]),  # no version of TLS
-        bytes([22, 3, 1, 2, 0, 2, 0, 1, 252]),  # no ClientHello
-        bytes([22, 3, 1, 0, 0, 1, 0, 0, 0]),
-        bytes([22, 3, 1, 255, 255, 1, 0, 0, 0]),
-    ):
-        assert hello_length(other) == 0, other
+class CountedKey(str):
+    """The name of an address that counts how often somebody looks for it."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        CountedKey.looks += 1
+        return super().__hash__()
+
+
+def test_no_call_looks_at_all_addresses_that_wait() -> None:
+    admission = TlsAdmission(2)
+    put(admission, Hello("192.0.2.1"), Hello("192.0.2.2"))
+    while admission.take(NOW_NS) is not None:
+        pass
+    for number in range(1000):
+        hello = Hello()
+        hello.key = CountedKey(number)
+        admission.put(hello)
+    CountedKey.looks = 0
+    assert admission.take(NOW_NS) is None
+    stalled = admission.find_stalled(NOW_NS + PATIENCE_NS)
+    assert stalled is not None
+    admission.release(stalled)
+    assert admission.find_stalled(NOW_NS + PATIENCE_NS) is None
+    assert admission.take(NOW_NS + PATIENCE_NS) is not None
+    assert CountedKey.looks < 10
+
+
+def test_a_login_that_waits_to_be_checked_leaves_its_place_to_others() -> None:
+    admission = TlsAdmission(2)
+    logins = [Hello("192.0.2.1", is_stalling=False), Hello("192.0.2.2", is_stalling=False)]
+    put(admission, *logins)
+    while admission.take(NOW_NS) is not None:
+        pass
+    for login in logins:
+        admission.release(login)
+    newcomer = Hello("192.0.2.3")
+    put(admission, newcomer)
+    assert admission.take(NOW_NS) is newcomer
+    for login in logins:
+        admission.restore(login, NOW_NS)
+    assert admission.held == 3, "who was refused and does not leave counts again"
+    put(admission, Hello("192.0.2.4"))
+    assert admission.take(NOW_NS) is None
+    for login in logins:
+        admission.release(login)
+    assert admission.take(NOW_NS) is not None
+
+
+def test_an_address_at_its_bound_waits_until_one_of_its_own_has_gone() -> None:
+    admission = TlsAdmission(4)
+    flood = [Hello("192.0.2.1") for _ in range(3)]
+    put(admission, *flood)
+    taken = [admission.take(NOW_NS) for _ in range(3)]
+    assert taken == [flood[2], flood[1], None]
+    admission.restore(flood[2], NOW_NS)  # told though it never lent its place
+    assert admission.held == 2
+    admission.release(flood[1])
+    assert admission.take(NOW_NS) is flood[0]
+    put(admission, flood[1])
+    admission.withdraw(flood[1])
+    assert not admission.has_waiting

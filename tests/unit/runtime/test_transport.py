@@ -11,6 +11,7 @@ from millstream.model.errors import Reason
 from millstream.model.limits import Limits
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import Connect, PingReq, Publish, Subscribe, SubscribeEntry
+from millstream.runtime.gate import HandshakePlace
 from millstream.runtime.tcp import TcpConnection
 from millstream.runtime.transport import LINGER_NS, find_certificate_name
 from millstream.security.authentication import Credentials, Decision, Verdict
@@ -103,6 +104,38 @@ def test_nothing_is_read_while_a_password_is_verified() -> None:
     assert transport.is_reading_now
     link.connection_lost(None)
     assert link.on_answer() is None
+
+
+class RecordingPlace(HandshakePlace):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def release(self) -> None:
+        self.told.append("release")
+
+    def lend(self) -> None:
+        self.told.append("lend")
+
+    def reclaim(self) -> None:
+        self.told.append("reclaim")
+
+
+def test_a_place_for_tls_is_lent_while_a_login_is_checked() -> None:
+    world = GateWorld()
+    place = RecordingPlace()
+    link = TcpConnection(world.gate)
+    assert world.gate.admit("192.0.2.1", 1)
+    link.take_over("192.0.2.1", 1, place)
+    link.connection_made(FakeTransport())
+    link.ask(Credentials("c", "u", b"p", None, "192.0.2.1"))
+    assert place.told == ["lend"]
+    assert not link.waits_for_peer
+    link.on_answer()
+    assert place.told == ["lend", "reclaim"]
+    assert link.waits_for_peer
+    link.connection_lost(None)
+    link.on_answer()
+    assert place.told == ["lend", "reclaim", "release"]
 
 
 def test_an_answer_for_a_connection_that_is_gone_asks_nobody() -> None:
@@ -211,3 +244,24 @@ def test_one_connection_that_cannot_be_written_to_keeps_nobody_else_waiting() ->
     assert transports[0].take() == wanted
     assert transports[2].take() == wanted
     assert transports[1].is_aborted
+
+
+def test_a_client_is_not_silent_while_it_is_not_read_and_not_at_once_when_it_is_again() -> None:
+    """What it has sent meanwhile is read behind the deadlines of the next turn."""
+    world = GateWorld()
+    link, transport = opened(world)
+    link.data_received(encode_packet(Connect(4, "c", True, 1), 4))
+    endpoint = link.endpoint
+    assert endpoint is not None
+    link.wait_for_turn(True)
+    later = time.monotonic_ns() + 10**12
+    assert link.on_due(later) == later + 1_500_000_000
+    endpoint.touch(1)  # long ago
+    world.clock.forget()
+    before = time.monotonic_ns()
+    link.wait_for_turn(False)
+    assert endpoint.next_deadline() >= before + 1_500_000_000
+    assert not transport.is_closing()
+    link.on_due(later + 10**12)
+    world.settle_down()
+    assert transport.is_closing()

@@ -161,7 +161,7 @@ async def test_more_logins_than_may_wait_are_told_to_try_again(world: VerifierWo
     assert reasons == [code.SUCCESS, code.SUCCESS, code.SERVER_BUSY]
     active = health.find(LOGINS_BUSY)
     assert active is not None
-    assert active.cause.startswith("2 logins wait (auth.max_waiting_logins)")
+    assert active.cause.startswith("2 logins wait to be checked (auth.max_waiting_logins = 2)")
 
 
 class BrokenPool(ThreadPoolExecutor):

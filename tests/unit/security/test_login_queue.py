@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from millstream.model.errors import Reason
 from millstream.security.authentication import Credentials, Decision, Verdict
 from millstream.security.login_queue import LoginQueue, Ticket
@@ -76,6 +78,45 @@ def test_a_success_and_one_that_left_hold_nobody_up() -> None:
     assert queue.take() is None, "who left is not checked"
 
 
+def kept_passwords(queue: LoginQueue) -> set[bytes]:
+    """Passwords of all logins that can be reached from the queue."""
+    seen: dict[int, object] = {}
+    unseen: list[object] = [queue]
+    while unseen:
+        found = unseen.pop()
+        if id(found) not in seen and not isinstance(found, type):
+            seen[id(found)] = found
+            unseen.extend(gc.get_referents(found))
+    return {item.password for item in seen.values() if isinstance(item, Credentials) and item.password}
+
+
+def test_a_login_that_left_is_not_kept_with_its_password() -> None:
+    queue = LoginQueue()
+    tickets = []
+    for number in range(100):
+        credentials = Credentials("c", f"u{number % 3}", b"secret-%d" % number, None, "10.0.0.1")
+        ticket = queue.put(credentials, number % 2 == 0)
+        assert ticket is not None
+        tickets.append(ticket)
+    assert len(kept_passwords(queue)) == 100
+    for ticket in tickets[:99]:
+        queue.cancel(ticket)
+    assert kept_passwords(queue) == {b"secret-99"}
+    assert queue.take() is tickets[99]
+    assert queue.take() is None
+
+
+def test_one_that_leaves_after_it_was_taken_takes_nobodys_turn() -> None:
+    queue = LoginQueue()
+    put(queue, "a")
+    put(queue, "a")
+    put(queue, "b")
+    taken = queue.take()
+    assert taken is not None
+    queue.cancel(taken)
+    assert take_names(queue) == ["b", "a"]
+
+
 def test_the_queue_is_bounded_in_all_and_by_address() -> None:
     queue = LoginQueue(waiting_max=5, waiting_per_address_max=3)
     for name in "abc":
@@ -89,6 +130,18 @@ def test_the_queue_is_bounded_in_all_and_by_address() -> None:
     queue.cancel(ticket)
     put(queue, "h")
     assert queue.put(login("i", "10.0.0.3"), True) is None
+
+
+def test_a_refusal_names_the_bound_that_was_met_with_its_key() -> None:
+    queue = LoginQueue(waiting_max=3, waiting_per_address_max=2)
+    assert queue.find_refusal("10.0.0.1") == ""
+    put(queue, "a")
+    put(queue, "b")
+    assert queue.find_refusal("10.0.0.2") == ""
+    own = "2 logins from 10.0.0.1 wait to be checked (auth.max_waiting_logins_per_address = 2)"
+    assert queue.find_refusal("10.0.0.1") == own
+    put(queue, "c", "10.0.0.2")
+    assert queue.find_refusal("10.0.0.3") == "3 logins wait to be checked (auth.max_waiting_logins = 3)"
 
 
 def test_ipv6_neighbours_share_a_turn() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes import ManualWakeup
 
-from millstream.storage.log import STALL_NS, Batch, BatchWriter, Log
+from millstream.storage.log import LARGE, STALL_NS, Batch, BatchWriter, Log
 from millstream.storage.log_format import BatchHead, decode_records
 
 
@@ -224,3 +224,20 @@ def test_a_batch_that_cannot_be_written_tells_why() -> None:
     log.on_full("log/1.log: Read-only file system", lacks_room=False)
     assert log.is_full
     assert (log.full_cause, log.lacks_room) == ("log/1.log: Read-only file system", False)
+
+
+def test_large_facts_stand_between_the_small_ones_as_they_came() -> None:
+    writer = SlowWriter()
+    log = Log(writer, ManualWakeup(), 1)
+    sizes = [3, LARGE - 1, LARGE, 5, 0, LARGE + 7, LARGE, 1]
+    bodies = [bytes([at]) * size for at, size in enumerate(sizes)]
+    for at, body in enumerate(bodies):
+        log.append(1, body)
+        assert log.unsafe_bytes() == sum(len(each) + 9 for each in bodies[: at + 1])
+    log.flush()
+    assert log.unsafe_bytes() == 0
+    assert writer.facts() == [(at + 1, body) for at, body in enumerate(bodies)]
+    log.on_written(writer.batches[0])
+    log.append(1, b"next")
+    log.flush()
+    assert writer.facts()[-1] == (9, b"next")

@@ -9,8 +9,19 @@ from millstream.runtime.failpoints import NoFailpoints
 from millstream.storage.log import Batch
 from millstream.storage.log_files import FOLDER, LogFiles, file_name
 from millstream.storage.log_format import append_record
-from millstream.storage.log_inventory import check_bounds, read_log
-from millstream.storage.manifest import DAMAGED, FOREIGN, MISSING, OLDER, TABLE_FILE, Manifest, ManifestKeeper
+from millstream.storage.log_inventory import check_bounds, list_kept, note_ends, read_log
+from millstream.storage.manifest import (
+    DAMAGED,
+    FOREIGN,
+    MISSING,
+    NAME,
+    NOT_ENDED,
+    OLDER,
+    RUNNING,
+    TABLE_FILE,
+    Manifest,
+    ManifestKeeper,
+)
 from simulation.disk import SimulatedDisk
 
 FILE_SIZE = 4096
@@ -18,29 +29,33 @@ BODY = b"x" * 1000
 
 
 class WrittenLog:
-    """Three files with three facts each, closed cleanly."""
+    """Three files with three facts each, closed cleanly; or the first `count` of those facts, not closed yet."""
 
-    def __init__(self, salt: int = 7) -> None:
+    def __init__(self, salt: int = 7, count: int = 9) -> None:
         self.disk = SimulatedDisk(1)
         self.disk.make_folder(FOLDER)
         self.keeper = ManifestKeeper(self.disk, Manifest("ab" * 16))
         self.files = LogFiles(self.disk, NoFailpoints(), FILE_SIZE, 1, 0, salt=salt, register=self.keeper)
         self.sequence = 0
         self.olds: list[bytes] = []
-        for _ in range(9):
+        for _ in range(count):
             self.append()
-        self.files.close()
-        self.keeper.stop(self.sequence)
+        if count == 9:
+            self.stop()
 
-    def append(self) -> None:
+    def stop(self) -> None:
+        self.files.close()
+        self.keeper.stop(self.sequence, self.files.last_in_file())
+
+    def append(self, body: bytes = BODY) -> None:
         writer = BytesWriter()
-        append_record(writer, 1, BODY)
+        append_record(writer, 1, body)
         self.sequence += 1
         self.files.write(Batch(self.sequence, 1, writer.getvalue()))
         self.olds.append(self.disk.content(file_name(self.files.current())))
 
     def faults(self, folded_file: int = 0, folded: int = 0) -> list[tuple[str, str]]:
-        content = read_log(self.disk, folded_file, self.keeper.manifest)
+        content = read_log(self.disk, folded_file, folded, self.keeper.manifest)
         check_bounds(self.keeper.manifest, content, folded_file, folded)
         return [(fault.name, fault.kind) for fault in content.faults]
 
@@ -89,9 +104,36 @@ def test_an_older_copy_of_the_last_file_lacks_its_end(log: WrittenLog) -> None:
 
 def test_an_older_copy_of_another_file_is_damage_that_is_named(log: WrittenLog) -> None:
     log.disk.replace(file_name(2), log.olds[4])
-    content = read_log(log.disk, 0, log.keeper.manifest)
+    content = read_log(log.disk, 0, 0, log.keeper.manifest)
     assert not content.faults
     assert "missing" in content.files[1].damage[0].text
+
+
+def test_a_file_that_got_nothing_because_the_next_batch_was_too_large_for_it_lacks_nothing() -> None:
+    log = WrittenLog(count=2)
+    log.files.end_file()
+    log.append(b"x" * (2 * FILE_SIZE))
+    log.stop()
+    content = read_log(log.disk, 0, 0, log.keeper.manifest)
+    assert [len(found.records) for found in content.files] == [2, 0, 1]
+    assert [found.damage for found in content.files] == [[], [], []]
+    assert log.faults() == []
+
+
+def test_a_stop_claims_nothing_for_an_empty_file_behind_one_that_is_damaged() -> None:
+    """A start that found the damage wrote nothing, and stopped."""
+    log = WrittenLog(count=3)
+    log.files.end_file()
+    log.disk.flip_bit(file_name(1), 1500)
+    content = read_log(log.disk, 0, 0, log.keeper.manifest)
+    assert content.files[0].damage
+    new = log.keeper.manifest.copy()
+    list_kept(content, new)
+    log.keeper.write(new)
+    note_ends(content, log.keeper.manifest)
+    later = LogFiles(log.disk, NoFailpoints(), FILE_SIZE, 3, 0, salt=8, register=log.keeper)
+    log.keeper.stop(log.sequence, later.last_in_file())
+    assert log.faults() == []
 
 
 def test_a_table_that_ends_before_the_log_begins_is_older_than_it(log: WrittenLog) -> None:
@@ -100,3 +142,49 @@ def test_a_table_that_ends_before_the_log_begins_is_older_than_it(log: WrittenLo
     log.keeper.doubt(1)  # any change: it is written without the first file
     assert log.faults(1, 3) == []
     assert log.faults(0, 0) == [(TABLE_FILE, OLDER)]
+
+
+def test_files_that_an_older_manifest_does_not_name_are_used_where_they_continue_the_log() -> None:
+    log = WrittenLog(count=3)
+    older = log.keeper.manifest.copy()
+    for _ in range(6):
+        log.append()
+    log.stop()
+    log.keeper.manifest = older
+    assert log.faults() == []
+    content = read_log(log.disk, 0, 0, older)
+    assert [notice.name for notice in content.notices] == [NAME, NAME]
+    assert [file_name(2) in content.notices[0].what, file_name(3) in content.notices[1].what] == [True, True]
+    log.disk.remove(file_name(2))
+    assert log.faults() == [(file_name(3), FOREIGN)]  # what is between is missing: nobody knows whose it is
+
+
+def test_a_file_behind_one_that_is_not_ours_does_not_continue_the_log() -> None:
+    log = WrittenLog(count=4)
+    older = log.keeper.manifest.copy()  # it names the first two
+    for _ in range(5):
+        log.append()
+    log.stop()
+    log.keeper.manifest = older
+    log.disk.replace(file_name(2), WrittenLog(salt=9).disk.content(file_name(2)))
+    assert log.faults() == [(file_name(2), FOREIGN), (file_name(3), FOREIGN)]
+
+
+def test_an_older_copy_of_the_last_file_lacks_its_end_also_after_a_crash_that_a_start_has_seen(
+    log: WrittenLog,
+) -> None:
+    """That start knew how far the file goes, and named it."""
+    log.keeper.open()
+    assert log.keeper.manifest.stopped_at == RUNNING
+    assert log.faults() == []
+    log.disk.replace(file_name(3), log.olds[-2])
+    assert log.faults() == [(file_name(3), DAMAGED)]
+
+
+def test_a_log_that_ends_before_the_broker_stopped_is_missed_although_no_file_says_its_end(
+    log: WrittenLog,
+) -> None:
+    log.keeper.manifest.logs[3].last = NOT_ENDED
+    assert log.faults() == []
+    log.disk.replace(file_name(3), log.olds[-2])
+    assert log.faults() == [(file_name(3), DAMAGED)]

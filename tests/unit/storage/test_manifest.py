@@ -55,14 +55,15 @@ def test_what_is_folded_goes_with_the_next_that_is_written() -> None:
     assert (read(disk).folded_file, read(disk).folded_sequence) == (1, 10)
 
 
-@pytest.mark.parametrize("is_folded", [False, True])
-def test_a_stop_claims_no_facts_for_a_file_that_got_none(is_folded: bool) -> None:
+@pytest.mark.parametrize("folded", [0, 7, 10])
+def test_a_stop_claims_no_facts_for_a_file_that_got_none(folded: int) -> None:
+    """However much of the file before it could be folded: it may be damaged."""
     disk, keeper = make_keeper()
     keeper.begin_log(1, 77, 4096, 0, 0)
     keeper.begin_log(2, 78, 4096, 1, 10)  # all that was told is in the first
-    if is_folded:
-        keeper.note_folded(1, 10)
-    keeper.stop(10)
+    if folded:
+        keeper.note_folded(1, folded)
+    keeper.stop(10, 0)
     assert read(disk).logs[2].last == NOT_ENDED
     assert read(disk).stopped_at == 10
 
@@ -70,7 +71,7 @@ def test_a_stop_claims_no_facts_for_a_file_that_got_none(is_folded: bool) -> Non
 def test_a_stop_says_where_the_last_file_ends() -> None:
     disk, keeper = make_keeper()
     keeper.begin_log(1, 77, 4096, 0, 0)
-    keeper.stop(4)
+    keeper.stop(4, 4)
     assert read(disk).logs[1].last == 4
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.storage.disk import DiskFault
 from millstream.storage.mark_file import MarkFile, UnclearMark
 from simulation.disk import Mood, PowerCut, SimulatedDisk
 
@@ -54,6 +55,16 @@ def test_a_mark_that_cannot_be_read_is_unclear_and_one_that_is_not_there_is_none
     disk.fail_next("read")
     with pytest.raises(UnclearMark):
         FILE.find(disk)
+    assert FILE.find(disk) == BODY
+
+
+def test_only_a_mark_that_is_not_there_counts_as_missing() -> None:
+    disk = SimulatedDisk(1)
+    for _ in range(2):
+        disk.fail_next("open")
+        FILE.write(disk, BODY)
+        with pytest.raises(DiskFault, match=f"{NAME}: Input/output error"):
+            FILE.find(disk)
     assert FILE.find(disk) == BODY
 
 

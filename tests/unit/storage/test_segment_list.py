@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from counting_disk import CountingDisk
+from google_crc32c import value
 from test_stream_gaps import COUNT, QUEUE, Stream
 
 from millstream.storage import queue_facts
 from millstream.storage.checkpoint import load_queues
 from millstream.storage.directory import check_queues
 from millstream.storage.manifest import DAMAGED, FOREIGN, MISSING
-from millstream.storage.segment_format import index_name, segment_name
+from millstream.storage.segment_format import (
+    HEADER_SIZE,
+    RECORD_PREFIX,
+    VERSION,
+    index_name,
+    segment_name,
+)
 from millstream.storage.segment_index import load_index
-from millstream.storage.segment_list import LISTED, SegmentInventory, list_all, load_lists
+from millstream.storage.segment_list import LISTED, NEWER, SegmentInventory, list_all, load_lists
 from millstream.storage.segment_reader import SegmentReader
 from millstream.storage.stored_queue import QueueFold
 
@@ -45,10 +53,11 @@ def test_nothing_is_wrong_with_what_checkpoints_leave(queue: Stream) -> None:
     assert list(load_lists(queue.table)[QUEUE]) == queue.firsts()
 
 
-def test_each_segment_that_is_gone_is_missed_whatever_its_queue_is(queue: Stream) -> None:
-    firsts = queue.firsts()
+@pytest.mark.parametrize("kind", ["stream", "work"])
+def test_each_segment_that_is_gone_is_missed_whatever_its_queue_is(kind: str) -> None:
+    firsts = make_stream(kind).firsts()
     for at, first in enumerate(firsts):
-        one = make_stream()
+        one = make_stream(kind)
         one.lose(first)
         (found,) = check(one).faults
         end = firsts[at + 1] if at + 1 < len(firsts) else COUNT
@@ -100,6 +109,36 @@ def test_damage_that_leaves_the_other_records_readable_is_no_fault(queue: Stream
         assert not found.faults
         assert [damage.name for damage in found.damage] == [segment_name(QUEUE, first)]
         queue.disk.flip_bit(segment_name(QUEUE, first), offset, 1)
+
+
+def test_a_segment_of_a_newer_release_is_named_and_the_others_are_looked_at(queue: Stream) -> None:
+    first, second = queue.firsts()[:2]
+    make_newer(queue, first)
+    queue.lose(second)
+    assert kinds(queue) == [(first, NEWER), (second, MISSING)]
+
+
+def make_newer(queue: Stream, first: int) -> None:
+    content = queue.disk.content(segment_name(QUEUE, first))
+    head = content[:4] + (VERSION + 1).to_bytes(4, "little") + content[8:24]
+    queue.disk.replace(
+        segment_name(QUEUE, first), head + value(head).to_bytes(8, "little") + content[HEADER_SIZE:]
+    )
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_of_a_good_segment_only_headers_and_the_head_of_its_first_record_are_read(is_packed: bool) -> None:
+    """However large the record is: a start looks at every segment."""
+    large = 200_000
+    queue = Stream("stream", b"." * (large // 30), is_packed)
+    queue.table.put(LISTED, b"\1")
+    counting = CountingDisk(queue.disk)
+    found = check_queues(counting, queue.table)
+    assert (found.faults, found.damage) == ([], [])
+    assert counting.bytes_read <= len(queue.firsts()) * (
+        3 * HEADER_SIZE + (2000 if is_packed else RECORD_PREFIX.size)
+    )
+    assert counting.listed == 1
 
 
 def test_an_index_that_is_missing_or_damaged_is_named(queue: Stream) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from counting_disk import CountingDisk
 from test_stream_gaps import COUNT, QUEUE, Stream
 
 from millstream.storage import queue_facts
+from millstream.storage.disk import Disk, DiskFault, DiskFile
 from millstream.storage.segment_format import segment_name
 from millstream.storage.segment_survey import SegmentSurvey
 
@@ -51,6 +53,28 @@ def test_what_is_appended_and_trimmed_meanwhile_is_no_damage() -> None:
     assert read_all(stream, survey) == []
 
 
+def test_a_folder_is_not_listed_again_for_each_of_its_segments() -> None:
+    stream = Stream()
+    counting = CountingDisk(stream.disk)
+    assert read_all(stream, SegmentSurvey(counting)) == []
+    assert counting.listed <= 3 < len(stream.firsts())
+
+
+def test_a_segment_that_is_trimmed_before_its_turn_is_passed_over() -> None:
+    stream = Stream()
+    survey = SegmentSurvey(stream.disk)
+    assert survey.step(stream.table) == []
+    trimmed = stream.firsts()[3]
+    stream.tell(queue_facts.QUEUE_TRIMMED, queue_facts.encode_pair(QUEUE, trimmed))
+    stream.fold()
+    assert stream.firsts()[0] == trimmed
+    steps = 0
+    while (found := survey.step(stream.table)) is not None:
+        assert found == []
+        steps += 1
+    assert steps == len(stream.firsts())
+
+
 def test_a_queue_that_is_removed_meanwhile_is_left_out() -> None:
     stream = Stream()
     survey = SegmentSurvey(stream.disk)
@@ -58,3 +82,25 @@ def test_a_queue_that_is_removed_meanwhile_is_left_out() -> None:
     stream.tell(queue_facts.QUEUE_REMOVED, queue_facts.encode_number(QUEUE))
     stream.fold()
     assert survey.step(stream.table) is None
+
+
+class FailingDisk(CountingDisk):
+    """Does not give one file."""
+
+    def __init__(self, disk: Disk, name: str) -> None:
+        super().__init__(disk)
+        self._bad = name
+
+    def open(self, name: str) -> DiskFile:
+        if name == self._bad:
+            raise DiskFault(f"{name}: Input/output error")
+        return super().open(name)
+
+
+def test_a_segment_that_the_disk_does_not_give_is_named_and_the_others_are_read() -> None:
+    stream = Stream()
+    bad, damaged = [segment_name(QUEUE, first) for first in stream.firsts()[1:3]]
+    stream.disk.flip_bit(damaged, 60, 1)
+    sentences = read_all(stream, SegmentSurvey(FailingDisk(stream.disk, bad)))
+    assert [sentence.split()[0] for sentence in sentences] == [bad, damaged]
+    assert "it cannot be read" in sentences[0]

@@ -7,11 +7,12 @@ import pytest
 from millstream.model.message import Message
 from millstream.runtime.failpoints import NoFailpoints
 from millstream.storage import queue_facts
-from millstream.storage.checkpoint import GAP, Checkpoint
+from millstream.storage.checkpoint import Checkpoint
 from millstream.storage.log_format import Record
+from millstream.storage.offset_gaps import GAP, load_gaps, note_gap
 from millstream.storage.segment_format import decode_names, folder_name, index_name, segment_name
 from millstream.storage.segment_writer import SegmentWriter
-from millstream.storage.stream_gaps import find_all_gaps, load_gaps, note_gap
+from millstream.storage.stream_gaps import find_all_gaps
 from simulation.disk import SimulatedDisk
 from simulation.table import SimulatedTable
 
@@ -28,8 +29,9 @@ def make_body(offset: int, word: bytes = b".") -> bytes:
 class Stream:
     """A queue as checkpoints have left it."""
 
-    def __init__(self, kind: str = "stream", word: bytes = b".") -> None:
+    def __init__(self, kind: str = "stream", word: bytes = b".", is_packed: bool = False) -> None:
         self._word = word
+        self._is_packed = is_packed
         self.disk = SimulatedDisk(1)
         self.table = SimulatedTable()
         self._sequence = 0
@@ -47,7 +49,9 @@ class Stream:
             self.tell(queue_facts.RECORD_APPENDED, make_body(offset, self._word))
 
     def fold(self) -> None:
-        checkpoint = Checkpoint(self.table, SegmentWriter(self.disk, NoFailpoints(), SEGMENT_SIZE))
+        checkpoint = Checkpoint(
+            self.table, SegmentWriter(self.disk, NoFailpoints(), SEGMENT_SIZE, self._is_packed)
+        )
         for kind, body in self._told:
             self._sequence += 1
             checkpoint.apply(Record(self._sequence, kind, body))
@@ -146,7 +150,7 @@ def test_a_gap_that_was_noted_is_not_told_again_but_a_wider_one_is(stream: Strea
     stream.lose(firsts[2])
     for gap in find_all_gaps(stream.disk, stream.table):
         assert gap.sentence() == f"the offsets {gap.first} to {gap.last} of the queue 'history'"
-        note_gap(stream.table, gap)
+        note_gap(stream.table, QUEUE, gap.first, gap.last)
     assert stream.gaps() == []
     stream.lose(firsts[1])
     stream.lose(firsts[3])
@@ -157,7 +161,7 @@ def test_a_gap_that_was_noted_is_not_told_again_but_a_wider_one_is(stream: Strea
 def test_what_was_noted_goes_with_its_queue(stream: Stream) -> None:
     stream.lose(stream.firsts()[1])
     for gap in find_all_gaps(stream.disk, stream.table):
-        note_gap(stream.table, gap)
+        note_gap(stream.table, QUEUE, gap.first, gap.last)
     assert load_gaps(stream.table, QUEUE)
     stream.tell(queue_facts.QUEUE_REMOVED, queue_facts.encode_number(QUEUE))
     stream.fold()

@@ -15,15 +15,20 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from millstream.broker.tasks import STEPS_PER_SLICE, Task, TaskQueue
+from millstream.broker.binding_removal import BindingRemoval
+from millstream.broker.fan_out import FanOut
+from millstream.broker.tasks import STEP_NS, STEPS_PER_SLICE, Task, TaskQueue
+from millstream.model.errors import Reason
 from millstream.model.outcome import Outcome
+from millstream.protocols.amqp091.wire.methods import QueuePurgeOk
 from millstream.queues.group import Group
+from millstream.queues.purging import Purge
 from millstream.queues.queue import Queue
 
 if TYPE_CHECKING:
     from millstream.protocols.amqp091.channel import Channel
     from millstream.protocols.amqp091.endpoint import AmqpEndpoint
-    from millstream.protocols.amqp091.machine.events import Closed
+    from millstream.protocols.amqp091.machine.events import Closed, PublishReceived
 
 STEPS_PER_ACCEPTED: Final[i64] = 1
 STEPS_PER_RETURNED: Final[i64] = 3
@@ -48,6 +53,10 @@ class Chore(ABC):
     @abstractmethod
     def on_done(self) -> None: ...
 
+    def is_waiting(self) -> bool:
+        """Whether it does nothing by itself but wait."""
+        return False
+
 
 @final
 class Chores(Task):
@@ -71,12 +80,17 @@ class Chores(Task):
 
     def run(self, steps: i64) -> i64:
         left: i64 = steps
+        used: i64 = 0
         while left > 0 and self._waiting:
             chore = self._waiting[0]
+            before: i64 = left
             left = chore.run(left)
+            if not chore.is_waiting():
+                used += before - left
             if left > 0:
                 self._waiting.popleft()
                 chore.on_done()
+        self._endpoint.link.charge(used * STEP_NS)
         if self._waiting:
             return steps
         self._endpoint.link.wait_for_turn(False)
@@ -103,6 +117,76 @@ class Pause(Chore):
 
     def on_done(self) -> None:
         pass
+
+    def is_waiting(self) -> bool:
+        return True
+
+
+@final
+class Removal(Chore):
+    """What the client has deleted had very many bindings: what it asks for next waits until they are gone."""
+
+    def __init__(self, removal: BindingRemoval) -> None:
+        self._removal = removal
+
+    def run(self, steps: i64) -> i64:
+        return 0 if self._removal.is_going_on() else steps
+
+    def on_done(self) -> None:
+        pass
+
+    def is_waiting(self) -> bool:
+        return True
+
+
+def wait_for_removal(endpoint: AmqpEndpoint) -> None:
+    account = endpoint.account
+    if account is not None and account.exchanges.removal.is_going_on():
+        endpoint.chores.start(Removal(account.exchanges.removal))
+
+
+@final
+class FanningOut(Chore):
+    """A message on its way to very many receivers; confirmed behind the last of them."""
+
+    def __init__(
+        self, endpoint: AmqpEndpoint, channel: Channel, rest: FanOut, event: PublishReceived, reason: Reason
+    ) -> None:
+        self._endpoint = endpoint
+        self._channel = channel
+        self._rest = rest
+        self._event = event
+        self._reason = reason
+
+    def run(self, steps: i64) -> i64:
+        used: i64 = self._rest.run(steps)
+        return steps - used if used < steps else 0
+
+    def on_done(self) -> None:
+        if not self._channel.is_ended:
+            self._channel.publisher.on_fanned_out(self._event, self._reason)
+
+
+@final
+class Purging(Chore):
+    """A queue that is emptied. `position`: of the store before it; -1: the answer waits for what was written."""
+
+    def __init__(
+        self, endpoint: AmqpEndpoint, channel: Channel, purge: Purge, is_answered: bool, position: i64
+    ) -> None:
+        self._endpoint = endpoint
+        self._channel = channel
+        self._purge = purge
+        self._is_answered = is_answered
+        self._position: i64 = position
+
+    def run(self, steps: i64) -> i64:
+        return self._purge.run(steps)
+
+    def on_done(self) -> None:
+        if self._is_answered and not self._channel.is_ended:
+            answer = QueuePurgeOk(int(self._purge.count))
+            self._endpoint.answers.give(self._channel, answer, self._position)
 
 
 @final

@@ -22,7 +22,7 @@ from millstream.model.queue_topic import (
 )
 from millstream.model.routing_key import TOPIC_EXCHANGE, key_of_topic
 from millstream.protocols.amqp091 import rights
-from millstream.protocols.amqp091.plain import plain_arguments
+from millstream.protocols.amqp091.plain import plain_arguments, type_name
 from millstream.protocols.amqp091.queue_arguments import (
     CLASSIC,
     check_arguments,
@@ -48,6 +48,7 @@ from millstream.protocols.amqp091.wire.methods import (
 from millstream.protocols.amqp091.wire.violation import Violation
 from millstream.queues.definition import EPHEMERAL, Definition, check_name
 from millstream.queues.overflow import bound_now, is_awaited
+from millstream.queues.purging import Purge
 from millstream.queues.queue import Queue
 from millstream.routing.exchange import DIRECT, KINDS, TOPIC
 
@@ -133,6 +134,7 @@ def _make_queue(endpoint: AmqpEndpoint, name: str, method: QueueDeclare) -> Queu
             endpoint, definition.dead_letter_exchange, None if key is None else key.encode()
         )
     definition.owner = rights.owner_of(endpoint)
+    definition.arguments.pop(rights.TOPIC_QUEUE, None)  # only the broker says so of a queue
     endpoint.context.policies.shape(name, definition)
     return _add_queue(endpoint, name, definition)
 
@@ -203,13 +205,13 @@ def delete_queue(endpoint: AmqpEndpoint, method: QueueDelete) -> int:
     return count
 
 
-def purge_queue(endpoint: AmqpEndpoint, method: QueuePurge) -> int:
+def begin_purge(endpoint: AmqpEndpoint, method: QueuePurge) -> Purge:
     queue = find_queue(endpoint, method.queue)
     if queue.is_stream:
         text = f"queue.purge not supported by stream queues {_queue_place(endpoint, queue.name)}"
         raise Violation(codes.NOT_IMPLEMENTED, text, method.class_id, method.method_id, True)
     catch_up(queue)
-    return int(queue.purge())
+    return Purge(queue)
 
 
 def bind_queue(endpoint: AmqpEndpoint, method: QueueBind) -> None:
@@ -255,15 +257,23 @@ def declare_exchange(endpoint: AmqpEndpoint, method: ExchangeDeclare) -> None:
     if method.passive:
         exchanges.get(name)
         return
-    alternate = method.arguments.get(ALTERNATE)
-    if isinstance(alternate, bytes) and exchanges.find(name) is None:
-        rights.check_destination(endpoint, alternate.decode(errors="replace"), None)
     arguments = plain_arguments(method.arguments)
+    if ALTERNATE in method.arguments and exchanges.find(name) is None:
+        _check_alternate(endpoint, name, method.arguments[ALTERNATE], arguments[ALTERNATE.decode()])
     owner = rights.owner_of(endpoint)
     exchange = exchanges.declare(
         name, kind, method.durable, method.auto_delete, method.internal, arguments, owner
     )
     exchanges.set_alternate(exchange, endpoint.context.policies.find_alternate(name))
+
+
+def _check_alternate(endpoint: AmqpEndpoint, name: str, value: object, stored: object) -> None:
+    """The right is asked for the very text that is stored: of other types there is none that is what the client wrote."""
+    if not isinstance(value, bytes) or not isinstance(stored, str):
+        place = f"exchange '{name}' in vhost '{endpoint.virtual_host}'"
+        text = f"invalid type '{type_name(value)}' for arg '{ALTERNATE.decode()}' in {place}"
+        raise Refused(Reason.PRECONDITION_FAILED, text)
+    rights.check_destination(endpoint, stored, None)
 
 
 def delete_exchange(endpoint: AmqpEndpoint, method: ExchangeDelete) -> None:
@@ -285,8 +295,10 @@ def bind_exchange(endpoint: AmqpEndpoint, method: ExchangeBind) -> None:
     rights.check_source(endpoint, source, kind, method.routing_key)
     # who publishes to the source publishes to the target from now on
     rights.check_destination(endpoint, target, method.routing_key if kind == DIRECT else None)
+    is_narrow = kind == DIRECT and not rights.has_whole_exchange(endpoint, target)
     owner = rights.owner_of(endpoint)
-    exchanges.bind_exchange(target, source, method.routing_key, plain_arguments(method.arguments), owner)
+    arguments = plain_arguments(method.arguments)
+    exchanges.bind_exchange(target, source, method.routing_key, arguments, owner, is_narrow)
 
 
 def unbind_exchange(endpoint: AmqpEndpoint, method: ExchangeUnbind) -> None:

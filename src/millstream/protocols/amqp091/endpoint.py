@@ -102,8 +102,6 @@ class AmqpEndpoint(Endpoint):
         self._bucket = Bucket(limits.message_rate, limits.message_burst)
         self._subscribe_bucket = Bucket(limits.subscribe_rate, limits.subscribe_burst)
         self._paid_ns: i64 = 0  # until then its rate keeps it from being read
-        # no delivery brings so much about: only answers that nobody reads
-        self._stuffed_bytes: i64 = limits.unsent_bytes_max + 2 * limits.amqp_body_size_max
         self.early_bytes: i64 = 0  # received before it was known whose they are
         self._is_closing = False
         self._leaves_ns: i64 = 0  # when a client that has closed must be gone
@@ -120,18 +118,17 @@ class AmqpEndpoint(Endpoint):
             before = account.counters.messages_received
         else:
             self.early_bytes += len(data)
-        pressure = broker.pressure
-        pressure.begin(self)
+        broker.pressure.begin(self)
         self.handle(self.machine.receive_data(data, now_ns))
         published: i64 = 0 if account is None else account.counters.messages_received - before
         if self.has_rate and account is not None:
             self._slow_down(account, published, now_ns)
         if not self.answers.ask() and account is not None:
             self._hold_back()
-        self._wait_for_holders(published != 0)
+        self._wait_for_holders()
 
-    def _wait_for_holders(self, has_published: bool) -> None:
-        if self.context.broker.pressure.end(self, has_published):
+    def _wait_for_holders(self) -> None:
+        if self.context.broker.pressure.end(self):
             self._is_held = True
             self.link.pause_reading()
 
@@ -156,7 +153,8 @@ class AmqpEndpoint(Endpoint):
         if self._leaves_ns and now_ns >= self._leaves_ns:
             self.link.close()
         self.context.broker.clock.now_ns = now_ns
-        if self._waits_for_store or self._is_held or self._is_stuffed or now_ns < self._paid_ns:
+        is_waiting = self._waits_for_store or self._is_held or self._is_stuffed or self.chores.is_busy()
+        if is_waiting or now_ns < self._paid_ns:
             self.machine.touch(now_ns)  # it is we who do not listen
         self.handle(self.machine.on_deadline(now_ns))
 
@@ -220,7 +218,7 @@ class AmqpEndpoint(Endpoint):
             if self.is_lagging and not self.is_blocked:
                 self.is_blocked = self.link.unsent_bytes() >= self.context.broker.memory.unsent_high
             if self.is_blocked and not self._is_stuffed:
-                self._is_stuffed = self.link.unsent_bytes() >= self._stuffed_bytes
+                self._is_stuffed = self.link.unsent_bytes() >= self.context.broker.memory.unsent_max
                 if self._is_stuffed:
                     self.link.pause_reading()
         if self._is_closing and self._leaves_ns == 0 and not self.chores.is_busy():
@@ -323,7 +321,7 @@ class AmqpEndpoint(Endpoint):
             self._stalled = []
             self.context.broker.pressure.begin(self)
             self.handle(events)
-            self._wait_for_holders(True)
+            self._wait_for_holders()
             self.answers.ask()
             if self.subscribed and self.has_rate and self.account is not None:
                 self._slow_down(self.account, 0, self.context.broker.clock.now_ns)
@@ -397,15 +395,17 @@ class AmqpEndpoint(Endpoint):
         """One operation is not granted: the channel ends, the connection lives."""
         code = REPLY_CODES[refused.reason]
         if refused.reason is Reason.QUOTA_EXCEEDED:
-            self._tell_limited(refused.text)
+            self._tell_limited(refused)
         self._end_channel(int(channel.number))
         self.machine.close_channel(channel.number, code, refused.text, class_id, method_id)
 
-    def _tell_limited(self, text: str) -> None:
+    def _tell_limited(self, refused: Refused) -> None:
         name = "" if self.principal is None else self.principal.name
-        address = self.link.address
+        address, text = self.link.address, refused.text
         self.context.observer.limited(self.connection_id, name, address, text)
-        self.context.broker.health.report(LIMIT_REACHED, f"{name or self.connection_id} at {address}: {text}")
+        if not refused.is_reported:
+            who = f"{name or self.connection_id} at {address}"
+            self.context.broker.health.report(LIMIT_REACHED, f"{who}: {text}")
         if self.account is not None:
             self.account.counters.subscribes_limited += 1
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.model.outcome import Outcome
 from millstream.protocols.amqp091 import declaring
+from millstream.protocols.amqp091.chores import Purging, wait_for_removal
 from millstream.protocols.amqp091.reply_to import ADDRESS_PREFIX
 from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import (
@@ -39,7 +40,6 @@ from millstream.protocols.amqp091.wire.methods import (
     QueueDelete,
     QueueDeleteOk,
     QueuePurge,
-    QueuePurgeOk,
     QueueUnbind,
     QueueUnbindOk,
     TxCommit,
@@ -143,11 +143,14 @@ def _on_declaration(endpoint: AmqpEndpoint, channel: Channel, method: Method) ->
         answer = QueueUnbindOk()
     elif isinstance(method, QueuePurge):
         method.queue = method.queue or channel.last_queue
-        count = declaring.purge_queue(endpoint, method)
-        answer = None if method.no_wait else QueuePurgeOk(count)
+        purge = declaring.begin_purge(endpoint, method)
+        is_durable = declaring.has_durable_queue(endpoint, method.queue)
+        position = -1 if is_durable else before
+        endpoint.chores.start(Purging(endpoint, channel, purge, not method.no_wait, position))
     elif isinstance(method, QueueDelete):
         method.queue = method.queue or channel.last_queue
         count = declaring.delete_queue(endpoint, method)
+        wait_for_removal(endpoint)
         answer = None if method.no_wait else QueueDeleteOk(count)
     else:
         return _on_exchange(endpoint, channel, method, before)
@@ -169,6 +172,7 @@ def _on_exchange(endpoint: AmqpEndpoint, channel: Channel, method: Method, befor
     elif isinstance(method, ExchangeDelete):
         name = method.exchange
         declaring.delete_exchange(endpoint, method)
+        wait_for_removal(endpoint)
         answer = None if method.no_wait else ExchangeDeleteOk()
     elif isinstance(method, ExchangeBind):
         endpoint.subscribed += 1

@@ -11,7 +11,7 @@ from typing import final
 
 from millstream.broker.account import Account
 from millstream.protocols.amqp091.policies import Policies, is_of_amqp
-from millstream.protocols.amqp091.rights import TOPIC_QUEUE
+from millstream.protocols.amqp091.rights import stands_for_subscription
 from millstream.queues.queue import Queue
 from millstream.routing.exchange import Exchange
 
@@ -31,7 +31,7 @@ class PolicyChange:
             for exchange in account.exchanges.all():
                 self._to_do.append((account, None, exchange))
             for queue in account.queues.catalog.queues.values():
-                is_declared = is_of_amqp(queue) and TOPIC_QUEUE not in queue.definition.arguments
+                is_declared = is_of_amqp(queue) and not stands_for_subscription(queue)
                 if is_declared and queue.name not in kept:
                     self._to_do.append((account, queue, None))
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from millstream.broker.fan_out import steps_of
 from millstream.broker.tasks import STEPS_PER_SLICE
 from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
 from millstream.model.outlet import Target
 from millstream.model.reserved_words import may_hold_reserved
 from millstream.protocols.amqp091.canonical import DELIVERY_MODE, flags_of
-from millstream.protocols.amqp091.chores import Pause
+from millstream.protocols.amqp091.chores import FanningOut, Pause
 from millstream.protocols.amqp091.machine.events import PublishReceived
 from millstream.protocols.amqp091.mapping import (
     PropertyCache,
@@ -29,6 +30,7 @@ from millstream.protocols.amqp091.mapping import (
     without_blind_copies,
 )
 from millstream.protocols.amqp091.reply_to import ADDRESS_PREFIX, REPLY_TO, with_reply_address
+from millstream.protocols.amqp091.transaction import RECEIVERS_MAX
 from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import BasicNack, BasicPublish, BasicReturn
 from millstream.protocols.amqp091.wire.properties import decode_properties, delivery_mode_of, without_headers
@@ -114,7 +116,7 @@ class Publisher:
             transaction.add_publish(event)
             return True
         if place is None:
-            self._confirm(self._reply(event), event)
+            self._confirm(self._reply(event, self._prepare_reply(event)), event)
             return True
         message, route = self._prepare(event, place)
         if self._account.memory.is_critical and not self.is_confirming:
@@ -122,8 +124,20 @@ class Publisher:
         reason = self._carry_out(message, route, False)
         if reason is UNAVAILABLE and not (self.is_confirming and self._is_told()):
             return False
+        rest = self._endpoint.context.broker.publishing.take_rest()
+        if rest is not None:
+            self._endpoint.chores.start(FanningOut(self._endpoint, self._channel, rest, event, reason))
+            return True
+        steps: i64 = steps_of(route)
+        if steps:
+            self._pace(steps)
         self._confirm(reason, event)
         return True
+
+    def on_fanned_out(self, event: PublishReceived, reason: Reason) -> None:
+        """All receivers have it."""
+        self._confirm(reason, event)
+        self._endpoint.answers.ask()
 
     def _is_told(self) -> bool:
         """Whether a publisher with confirms is told at once that its message cannot be taken, instead of waiting."""
@@ -132,33 +146,33 @@ class Publisher:
     def commit(self, events: list[PublishReceived]) -> int:
         """All of a transaction; how many of it were refused by queues that are full. What cannot be published at all is
         known before the first is."""
-        prepared: list[tuple[PublishReceived, Message, Route] | None] = []
-        for event in events:
+        prepared: list[tuple[Message, Route] | None] = []
+        replies: dict[int, bytes] = {}
+        for at, event in enumerate(events):
             if self._is_reply(event):
+                replies[at] = self._prepare_reply(event)
                 prepared.append(None)
             else:
-                message, route = self._prepare(event, self._find_place(event))
-                prepared.append((event, message, route))
+                prepared.append(self._prepare(event, self._find_place(event)))
+        receivers = sum(len(each[1].targets) for each in prepared if each is not None)
+        if receivers > RECEIVERS_MAX:
+            text = f"the transaction would reach {receivers} receivers (limit: {RECEIVERS_MAX}); commit more often"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
         refused = 0
-        for at, each in enumerate(prepared):
+        for at, event in enumerate(events):
+            each = prepared[at]
             if each is None:
-                event = events[at]
-                reason = self._reply(event)
+                reason = self._reply(event, replies[at])
             else:
-                event, message, route = each
-                reason = self._carry_out(message, route, True)
+                reason = self._carry_out(each[0], each[1], True)
             if reason is not SUCCESS and reason is not NO_MATCHING_SUBSCRIBERS:
                 refused += 1
             self._confirm(reason, event)
         return refused
 
     def _prepare(self, event: PublishReceived, place: Place) -> tuple[Message, Route]:
-        properties = event.properties
-        facts = self._read(properties)
-        if facts.has_reply_to:
-            properties = self._with_address(properties)
-        if facts.is_forged:
-            properties = without_headers(properties, find_reserved(properties))
+        facts = self._read(event.properties)
+        properties = self._as_told(event.properties, facts)
         expires_ns: i64 = 0
         if facts.lifetime_ns:
             expires_ns = self._endpoint.context.broker.clock.now_ns + facts.lifetime_ns
@@ -175,6 +189,14 @@ class Publisher:
         )
         return message, self._with_copies(place, facts) if facts.keys else place.route
 
+    def _as_told(self, properties: bytes, facts: Facts) -> bytes:
+        """What receivers are told: with an address to answer to, and without what only the broker may say."""
+        if facts.has_reply_to:
+            properties = self._with_address(properties)
+        if facts.is_forged:
+            properties = without_headers(properties, find_reserved(properties))
+        return properties
+
     def _carry_out(self, message: Message, route: Route, is_part: bool) -> Reason:
         endpoint = self._endpoint
         account = self._account
@@ -182,7 +204,9 @@ class Publisher:
             reason = account.queues.settle(message.topic, message, endpoint.connection_id)
         else:
             rest = self._without_full(message, route, is_part)
-            reason = endpoint.context.broker.publishing.publish(account, rest, message, None, is_part)
+            reason = endpoint.context.broker.publishing.publish(
+                account, rest, message, None, is_part, not is_part
+            )
             if rest is not route and (reason is SUCCESS or reason is NO_MATCHING_SUBSCRIBERS):
                 account.counters.dropped_queue_full += 1
                 reason = QUOTA_EXCEEDED  # who could take it has it, as with RabbitMQ; the publisher is told
@@ -250,6 +274,7 @@ class Publisher:
     def _pace(self, steps: i64) -> None:
         """Routes that were made for its messages are costly: others have their turn between them."""
         self._spent += steps
+        self._endpoint.context.broker.tasks.spend(steps)
         if self._spent >= STEPS_PER_SLICE and not self._endpoint.chores.is_busy():
             self._spent = 0
             self._endpoint.chores.start(Pause())
@@ -315,7 +340,11 @@ class Publisher:
     def _is_reply(self, event: PublishReceived) -> bool:
         return not event.exchange and event.routing_key.startswith(ADDRESS_PREFIX)
 
-    def _reply(self, event: PublishReceived) -> Reason:
+    def _prepare_reply(self, event: PublishReceived) -> bytes:
+        """Its properties, which are refused and changed like those of any other publish."""
+        return without_blind_copies(self._as_told(event.properties, self._read(event.properties)))
+
+    def _reply(self, event: PublishReceived, properties: bytes) -> Reason:
         """Straight to the channel that asked, if it is still there. No rule is asked: the address cannot be guessed, so who has
         it was given it with a request, and may answer that."""
         self._account.counters.messages_received += 1
@@ -324,7 +353,7 @@ class Publisher:
             return NO_MATCHING_SUBSCRIBERS
         if asker.endpoint.is_stuffed():
             return Reason.QUOTA_EXCEEDED  # it does not read: there is no queue to keep it in
-        asker.deliver_reply(event.routing_key, event.properties, event.body)
+        asker.deliver_reply(event.routing_key, properties, event.body)
         return SUCCESS
 
     # --------------------------------------------------------------- confirms

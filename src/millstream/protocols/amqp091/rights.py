@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.broker.owner_rights import filter_of_exchange, filter_of_source
+from millstream.broker.owner_rights import filter_of_exchange, filter_of_source, find_queue_topic
 from millstream.model.errors import Reason, Refused
 from millstream.model.owner import Owner
 from millstream.model.queue_topic import queue_prefix
 from millstream.protocols.amqp091.wire.methods import BasicCancel
+from millstream.queues.queue import Queue
 
 if TYPE_CHECKING:
     from millstream.protocols.amqp091.channel import Channel
@@ -61,12 +62,19 @@ def check_source(endpoint: AmqpEndpoint, name: str, kind: str, key: bytes) -> No
 
 def check_destination(endpoint: AmqpEndpoint, name: str, key: bytes | None) -> None:
     """Where the broker will publish on behalf of who declared it; None: with whatever key comes. It is what a publish would
-    need: behind the default exchange a key that names no queue is a topic."""
+    need: behind the default exchange a key that names no queue is a topic. The right to the queue that it may name later is
+    enough, because every dead letter asks again."""
     account = endpoint.account
     assert account is not None
     wanted = filter_of_exchange(name.encode()) if key is None else account.exchanges.topic_of(name, key)
-    if not _has_all(endpoint, wanted, True):
+    later = None if key is None else find_queue_topic(name, key)
+    if not _has_all(endpoint, wanted, True) and (later is None or not _has_all(endpoint, later, True)):
         raise _deny(endpoint, "write", f"exchange '{name or 'amq.default'}'", wanted)
+
+
+def has_whole_exchange(endpoint: AmqpEndpoint, name: str) -> bool:
+    """Whether it may publish there with every key."""
+    return _has_all(endpoint, filter_of_exchange(name.encode()), True)
 
 
 def enforce(endpoint: AmqpEndpoint) -> None:
@@ -83,10 +91,14 @@ def enforce(endpoint: AmqpEndpoint) -> None:
     for channel in list(endpoint.channels.values()):
         for consumer in list(channel.consumers.values()):
             queue = consumer.group.queue
-            if queue.definition.arguments.get(TOPIC_QUEUE) is None and not can_use_queue(
-                endpoint, queue.name
-            ):
+            if not stands_for_subscription(queue) and not can_use_queue(endpoint, queue.name):
                 _cancel(endpoint, channel, consumer)
+
+
+def stands_for_subscription(queue: Queue) -> bool:
+    """Only the broker makes such queues, for one connection; a lasting one of an earlier release may say so by its client's will."""
+    definition = queue.definition
+    return definition.exclusive and TOPIC_QUEUE in definition.arguments
 
 
 def _cancel(endpoint: AmqpEndpoint, channel: Channel, consumer: AmqpConsumer) -> None:

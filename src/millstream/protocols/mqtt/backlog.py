@@ -3,7 +3,7 @@
 Invariants
 - Events are acted on in the order they came; while some wait, the connection is not read and nothing it sent is parsed.
 - Every slice acts on one thing at least.
-- A connection that was lost meanwhile ends behind what it had sent, not before.
+- A connection that was lost meanwhile ends behind what it had sent, not before; one that we failed ends at once.
 """
 
 from __future__ import annotations
@@ -11,24 +11,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
-from millstream.broker.tasks import STEPS_PER_SLICE, Task, TaskQueue
+from millstream.broker.tasks import STEP_NS, STEPS_PER_SLICE, Task, TaskQueue
 from millstream.protocols.mqtt.machine.events import Event
 
 if TYPE_CHECKING:
     from millstream.protocols.mqtt.endpoint import MqttEndpoint
 
-STEP_NS: Final[i64] = 1000  # what a step stands for
 SLICES_TOLD: Final[i64] = 20  # that one read took; then the operator is told
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Job(ABC):
     """One packet that is carried out in slices."""
 
     @abstractmethod
     def run(self) -> bool:
         """Go on until the share is spent; False when it is over."""
+
+    def on_dropped(self) -> None:  # noqa: B027 most leave nothing behind
+        """The connection has ended before it was over."""
 
 
 @final
@@ -82,7 +85,10 @@ class Backlog(Task):
         """The connection has ended."""
         self._tasks.drop(self)
         self._events = []
+        job = self._job
         self._job = None
+        if job is not None:
+            job.on_dropped()
 
     def _stall(self) -> None:
         endpoint = self._endpoint
@@ -116,10 +122,13 @@ class Backlog(Task):
         endpoint.end_slice()
         used = self._spent
         self._spent = 0
-        endpoint.link.spent_ns += used * STEP_NS
+        endpoint.link.charge(used * STEP_NS)
         if self.is_waiting():
             return used if used > steps else steps
         return used if used < steps else steps - 1
 
     def on_task_failed(self, error: Exception) -> None:
+        """Nothing waits any more: the connection ends at once when it is lost."""
+        self.clear()
+        self._spent = 0
         self._endpoint.on_flush_failed(error)

@@ -12,6 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from millstream.broker.fan_out import steps_of
 from millstream.broker.line import Ending
 from millstream.broker.session import FITS, UNKNOWN, WRONG, Session
 from millstream.model.burst import Burst
@@ -22,6 +23,7 @@ from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.protocols.endpoint import Link
 from millstream.protocols.mqtt.backlog import Backlog
 from millstream.protocols.mqtt.context import MqttContext
+from millstream.protocols.mqtt.fanning_out import PublishingRun, go_on
 from millstream.protocols.mqtt.handshake import SCRAM, Handshake, window_of
 from millstream.protocols.mqtt.machine.events import (
     AlikeReceived,
@@ -66,7 +68,6 @@ class MqttEndpoint(Outgoing):
         self._routes = RouteMemory(context.limits, context.route_count, self.backlog)
         self.rates = NO_RATES
         self._unanswered: i64 = 0  # QoS 1 publishes whose answer has not been flushed
-        self._received_before: i64 = -1  # messages, when this slice began
         self._early_bytes: i64 = 0  # received before it was known whose they are
         self._is_closing = False
         self._is_enhanced = False
@@ -89,21 +90,14 @@ class MqttEndpoint(Outgoing):
         self.backlog.end()
 
     def begin_slice(self) -> None:
-        session = self.session
-        self._received_before = -1 if session is None else session.account.counters.messages_received
-        self._context.broker.pressure.begin(session)
+        self._context.broker.pressure.begin(self.session)
 
     def end_slice(self) -> None:
         """What was published in a read or a slice may have to be waited for."""
-        session = self.session
-        before: i64 = self._received_before
-        has_published = (
-            before >= 0 and session is not None and session.account.counters.messages_received != before
-        )
         if self.rates.debt_ns:
             self.link.pause_for(self.rates.debt_ns)
             self.rates.debt_ns = 0
-        if self._context.broker.pressure.end(self, has_published):
+        if self._context.broker.pressure.end(self):
             self.link.pause_reading()
 
     def tell_limited(self, text: str) -> None:
@@ -193,6 +187,10 @@ class MqttEndpoint(Outgoing):
                         run.count += event.count
                         continue
                     self._publish_run(run, run_route)
+                    run = None
+                    if self.backlog.is_due():
+                        self.backlog.put(events[at - 1 :])
+                        break
                 run = event
                 run_route = route
                 if route is None:
@@ -201,6 +199,9 @@ class MqttEndpoint(Outgoing):
             if run is not None and run_route is not None:
                 self._publish_run(run, run_route)
                 run = None
+                if self.backlog.is_due():
+                    self.backlog.put(events[at - 1 :])
+                    break
             if isinstance(event, AnswerReceived):
                 self._on_answer(event)
             elif isinstance(event, PublishReceived):
@@ -372,7 +373,11 @@ class MqttEndpoint(Outgoing):
         if not route.targets and route.shares is None:
             account.counters.dropped_no_receiver += event.count
             return
+        if route.is_stored and steps_of(route):
+            self.backlog.start(PublishingRun(self, context.broker, session, route, run.messages()))
+            return
         context.broker.publishing.publish_run(account, route, run, session)
+        go_on(self, context.broker, route, 0)
 
     def _on_publish(self, event: PublishReceived) -> None:
         session = self.session
@@ -397,7 +402,9 @@ class MqttEndpoint(Outgoing):
         if route.settles:
             reason = account.queues.settle(message.topic, message, session.key.client_id)
         else:
-            reason = context.broker.publishing.publish(account, route, message, session)
+            reason = context.broker.publishing.publish(account, route, message, session, False, True)
+            if go_on(self, context.broker, route, packet_id):
+                return
         if qos == 0:
             return
         answer = REASON_CODES[reason] if reason else 0
@@ -417,10 +424,7 @@ class MqttEndpoint(Outgoing):
         """Publishes like the one before them: into their queue as one if it takes them so, else each by itself."""
         if self.session is None or self._store_alike(event, self.session):
             return
-        for publish in event.take_apart():
-            if self._is_closing:
-                return
-            self._on_publish(publish)
+        self.handle(list(event.take_apart()))
 
     def _store_alike(self, event: AlikeReceived, session: Session) -> bool:
         context = self._context

@@ -228,6 +228,9 @@ class Outgoing(Endpoint):
     def left_bytes(self) -> i64:
         return self.handed_bytes - self.link.unsent_bytes()
 
+    def charge(self, spent_ns: i64) -> None:
+        self.link.charge(spent_ns)
+
     def touch(self, now_ns: i64) -> None:
         self.machine.touch(now_ns)
 

@@ -35,20 +35,14 @@ STEPS_PER_REMOVAL: Final[i64] = 4
 
 
 def subscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Subscribe) -> None:
-    if len(packet.entries) > context.limits.filters_per_subscribe_max:
-        text = "the packet holds more filters than the broker takes at once"
-        endpoint.end_with(code.QUOTA_EXCEEDED, text)
-        return
+    endpoint.link.count_filters(len(packet.entries))
     if _end_unanswerable(endpoint, SubAck(packet.packet_id, [0] * len(packet.entries))):
         return
     endpoint.backlog.start(Subscribing(endpoint, context, packet))
 
 
 def unsubscribe(endpoint: MqttEndpoint, context: MqttContext, packet: Unsubscribe) -> None:
-    if len(packet.filters) > context.limits.filters_per_subscribe_max:
-        text = "the packet holds more filters than the broker takes at once"
-        endpoint.end_with(code.QUOTA_EXCEEDED, text)
-        return
+    endpoint.link.count_filters(len(packet.filters))
     if _end_unanswerable(endpoint, UnsubAck(packet.packet_id, [0] * len(packet.filters))):
         return
     endpoint.backlog.start(Unsubscribing(endpoint, context, packet))
@@ -70,6 +64,7 @@ class Subscribing(Job):
         self._replays: dict[bytes, Replay] = {}  # a filter that stands there twice is replayed once
         self._is_stored = session.expiry_s != 0
         self._limited = ""  # why a filter was not granted that goes beyond a limit
+        self._unreported = ""  # the same, where the operator does not know yet
         properties = packet.properties
         if properties is not None and properties.subscription_identifiers:
             self._identifier = properties.subscription_identifiers[0]
@@ -105,8 +100,9 @@ class Subscribing(Job):
         if endpoint.machine.version == 5 and outbound.packet_size_max == 0:
             answer.properties = outbound.explain(self._limited)
         endpoint.tell_limited(self._limited)
-        client = f"{self._session.key.client_id} at {endpoint.link.address}"
-        self._context.broker.health.report(LIMIT_REACHED, f"{client}: {self._limited}")
+        if self._unreported:
+            client = f"{self._session.key.client_id} at {endpoint.link.address}"
+            self._context.broker.health.report(LIMIT_REACHED, f"{client}: {self._unreported}")
 
     def _subscribe_one(self, entry: SubscribeEntry) -> int:
         """The reason code for one filter; what is retained for it is replayed later."""
@@ -121,6 +117,8 @@ class Subscribing(Job):
         if find_filter_fault(filter, limits.topic_length_max, limits.topic_levels_max) is not None:
             return code.TOPIC_FILTER_INVALID
         if not self._endpoint.rates.take_filter(broker.clock.now_ns):
+            session.account.counters.subscribes_limited += 1
+            self._limited = f"subscribe rate reached (ratelimit.subscribe.rate = {limits.subscribe_rate:g})"
             return code.QUOTA_EXCEEDED
         if not broker.authorizer.can_subscribe(session.principal, session.key.client_id, filter):
             session.account.counters.subscribes_denied += 1
@@ -147,6 +145,8 @@ class Subscribing(Job):
             if reason == code.QUOTA_EXCEEDED:
                 session.account.counters.subscribes_limited += 1
                 self._limited = refused.text
+                if not refused.is_reported:
+                    self._unreported = refused.text
             return code.TOPIC_FILTER_INVALID if reason == code.TOPIC_NAME_INVALID else reason
         # [MQTT-3.3.1-9 .. 11]; a shared subscription never gets retained messages
         if not group:

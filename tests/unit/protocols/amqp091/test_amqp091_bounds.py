@@ -10,7 +10,7 @@ from millstream.broker.queue_access import GROUPS_MAX
 from millstream.model.limits import Limits
 from millstream.model.message import NANOSECONDS
 from millstream.protocols.amqp091.consuming import UNSETTLED_BYTES_MAX
-from millstream.protocols.amqp091.transaction import OPERATIONS_MAX
+from millstream.protocols.amqp091.transaction import OPERATIONS_MAX, RECEIVERS_MAX
 from millstream.protocols.amqp091.wire.field_table import FieldTable, Timestamp
 from millstream.protocols.amqp091.wire.methods import (
     BasicAck,
@@ -160,6 +160,20 @@ def test_transactions_of_a_connection_hold_no_more_than_one_may() -> None:
     assert peer.say(TxCommit(), 1) == [TxCommitOk()]
     assert (room.operations, room.size_bytes) == (0, 0)
     assert ready(world) == 1
+
+
+def test_a_transaction_that_would_reach_too_many_receivers_is_refused_before_its_first_publish() -> None:
+    world = AmqpWorld()
+    names = [b"q%d" % number for number in range(20)]
+    binds = [QueueBind(name, b"amq.fanout", b"", False, {}) for name in names]
+    peer = client_with(world, *(queue(name) for name in names), *binds, TxSelect())
+    peer.receive(publish(b"", exchange=b"amq.fanout") * (RECEIVERS_MAX // len(names) + 1))
+    close = peer.say(TxCommit(), 1)[0]
+    assert isinstance(close, ChannelClose)
+    assert close.reply_code == 406
+    assert f"(limit: {RECEIVERS_MAX})".encode() in close.reply_text
+    assert ready(world, "q0") == 0
+    assert peer.endpoint.transaction_room.operations == 0
 
 
 def test_a_transaction_that_is_rolled_back_gives_its_room_back() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from amqp091_traffic import client_with, consume, frames_of, publish, queue, ready
 from amqp091_world import AmqpPeer, AmqpWorld
 
-from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
+from millstream.broker.tasks import STEP_NS, STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.protocols.amqp091.chores import STEPS_PER_REJECTED, STEPS_PER_RETURNED
 from millstream.protocols.amqp091.wire.field_table import FieldTable
+from millstream.protocols.amqp091.wire.frames import HEARTBEAT_FRAME
 from millstream.protocols.amqp091.wire.methods import (
     BasicAck,
     BasicCancel,
@@ -24,9 +25,14 @@ from millstream.protocols.amqp091.wire.methods import (
     ConnectionCloseOk,
     QueueBind,
     QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    QueuePurge,
+    QueuePurgeOk,
 )
 from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.queues.group import Group
+from millstream.queues.purging import RECORDS_PER_STEP
 
 MANY = 3000
 
@@ -83,6 +89,49 @@ def test_very_many_nacks_are_carried_out_in_slices_and_come_back_in_order() -> N
     assert [int(offset) for offset in group_of(world).pending] == list(range(MANY))
 
 
+def test_a_client_whose_chore_goes_on_is_not_taken_for_dead_and_hears_our_heartbeats() -> None:
+    world = AmqpWorld()
+    peer = holder(world)
+    peer.endpoint.machine.heartbeat_s = 1
+    say(peer, frames_of(BasicNack(0, True, True)))
+    assert peer.link.waits_for_turn
+    for _ in range(10):
+        sent = len(peer.link.data)
+        world.now_ns += 1_000_000_000
+        peer.endpoint.on_deadline(world.now_ns)
+        peer.endpoint.flush()
+        assert not peer.endpoint.machine.is_closed()
+    assert peer.link.data[sent:] == HEARTBEAT_FRAME
+    world.settle_down()
+    world.now_ns += 3_000_000_000
+    peer.endpoint.on_deadline(world.now_ns)
+    assert peer.endpoint.machine.is_closed(), "now its silence counts"
+
+
+def test_the_time_of_chores_counts_for_the_client_that_asked_for_them() -> None:
+    world = AmqpWorld()
+    peer = holder(world)
+    peer.say(BasicCancel(b"t", False), 1)
+    say(peer, frames_of(BasicNack(0, True, True)))
+    assert peer.link.spent_ns == 0  # the transport counts what is done in the read itself
+    world.settle_down()
+    steps = MANY * STEPS_PER_RETURNED - STEPS_PER_SLICE
+    assert steps - STEPS_PER_SLICE <= peer.link.spent_ns // STEP_NS <= steps + STEPS_PER_SLICE
+
+
+def test_waiting_for_the_work_of_others_costs_a_client_nothing() -> None:
+    world = AmqpWorld()
+    peer = client_with(world, queue())
+    for number in range(3000):
+        bind = QueueBind(b"q", b"amq.direct", b"%d" % number, True, FieldTable())
+        peer.receive(frames_of(bind))
+    say(peer, frames_of(QueueDelete(b"q", False, False, False)))
+    assert peer.link.waits_for_turn
+    world.settle_down()
+    assert not peer.link.waits_for_turn
+    assert peer.link.spent_ns == 0
+
+
 def test_very_many_that_are_rejected_become_dead_letters_in_slices() -> None:
     world = AmqpWorld()
     client_with(world, queue(b"dead"))
@@ -94,6 +143,26 @@ def test_very_many_that_are_rejected_become_dead_letters_in_slices() -> None:
     assert turns >= 1000 * STEPS_PER_REJECTED // (STEPS_PER_TURN + STEPS_PER_SLICE)
     world.settle_down()
     assert ready(world, "dead") == 1000
+
+
+def test_a_purge_of_very_many_goes_on_in_slices_and_is_answered_behind_them() -> None:
+    world = AmqpWorld()
+    count = 4 * STEPS_PER_SLICE * RECORDS_PER_STEP
+    peer = client_with(world, queue())
+    for _ in range(0, count, 1000):
+        peer.receive(publish(b"q") * 1000)
+    peer.take()
+    say(peer, frames_of(QueuePurge(b"q", False), BasicQos(0, 10, False)))
+    assert peer.link.waits_for_turn
+    assert count - ready(world) <= STEPS_PER_SLICE * RECORDS_PER_STEP
+    assert peer.take() == []
+    world.settle_down()
+    assert not peer.link.waits_for_turn
+    purged, granted = peer.take()
+    assert isinstance(purged, QueuePurgeOk)
+    assert purged.message_count == count
+    assert isinstance(granted, BasicQosOk)
+    assert ready(world) == 0
 
 
 def test_a_few_answers_are_acted_on_at_once() -> None:
@@ -198,3 +267,39 @@ def test_publishes_that_are_costly_to_route_are_carried_out_over_several_turns()
     world.settle_down()
     assert world.account.counters.messages_received == 10
     assert not peer.link.waits_for_turn
+
+
+def test_who_deletes_a_queue_with_very_many_bindings_goes_on_when_they_are_gone() -> None:
+    world = AmqpWorld()
+    peer = client_with(world, queue(durable=True))
+    for number in range(MANY):
+        peer.receive(frames_of(QueueBind(b"q", b"amq.topic", b"k%d.#" % number, True, {})))
+    peer.take()
+    say(peer, frames_of(QueueDelete(b"q", False, False, False), queue()))
+    assert peer.link.waits_for_turn
+    assert world.account.queues.catalog.find("q") is None
+    world.settle_down()
+    answers = peer.take()
+    assert [type(answer) for answer in answers] == [QueueDeleteOk, QueueDeclareOk]
+    assert not peer.link.waits_for_turn
+    assert world.account.exchanges.binding_count() == 0
+
+
+def test_costly_routes_of_one_client_take_a_turn_each() -> None:
+    """Through a headers exchange with as many conditions as are admitted."""
+    world = AmqpWorld()
+    peer = client_with(world, queue())
+    table: FieldTable = {b"n%d" % number: number for number in range(2000)}
+    for number in range(95):
+        arguments: FieldTable = {b"x-match": b"any", b"big": table, b"own": number}
+        peer.receive(frames_of(QueueBind(b"q", b"amq.headers", b"", True, arguments)))
+    counters = world.account.counters
+    before = int(counters.messages_received)
+    say(peer, publish(b"", exchange=b"amq.headers") * 6)
+    assert counters.messages_received - before == 1
+    for _ in range(3):
+        done = int(counters.messages_received)
+        world.broker.tasks.work_off()
+        assert counters.messages_received - done <= 1
+    world.settle_down()
+    assert counters.messages_received - before == 6

@@ -86,7 +86,7 @@ def test_a_queue_that_is_not_there_is_not_found() -> None:
     missing = (Reason.NOT_FOUND, "no queue 'q' in vhost '/'")
     assert refusal(declare, endpoint, passive=True) == missing
     assert refusal(declaring.find_queue, endpoint, b"q") == missing
-    assert refusal(declaring.purge_queue, endpoint, QueuePurge(b"q", False)) == missing
+    assert refusal(declaring.begin_purge, endpoint, QueuePurge(b"q", False)) == missing
     assert refusal(bind, endpoint, b"q", b"amq.direct") == missing
     nothing = (Reason.NOT_FOUND, "no previously declared queue")
     assert refusal(declaring.find_queue, endpoint, b"") == nothing
@@ -158,7 +158,7 @@ def test_an_exclusive_queue_is_for_its_connection_alone() -> None:
         partial(declare, other, exclusive=True),
         partial(declare, other, passive=True),
         partial(declaring.find_queue, other, b"q"),
-        partial(declaring.purge_queue, other, QueuePurge(b"q", False)),
+        partial(declaring.begin_purge, other, QueuePurge(b"q", False)),
         partial(declaring.delete_queue, other, QueueDelete(b"q", False, False, False)),
         partial(bind, other, b"q", b"amq.direct"),
         partial(declaring.unbind_queue, other, QueueUnbind(b"q", b"amq.direct", b"k", {})),
@@ -193,7 +193,8 @@ def test_purge_and_delete_tell_how_many_went() -> None:
     declare(endpoint)
     for _ in range(3):
         world.publish(b"$queue/q")
-    assert declaring.purge_queue(endpoint, QueuePurge(b"q", False)) == 3
+    purge = declaring.begin_purge(endpoint, QueuePurge(b"q", False))
+    assert (purge.run(1000) > 0, purge.count) == (True, 3)
     for _ in range(2):
         world.publish(b"$queue/q")
     assert refusal(declaring.delete_queue, endpoint, QueueDelete(b"q", False, True, False)) == (

@@ -155,12 +155,15 @@ def test_a_body_above_the_limit_ends_its_channel_at_the_header(size: int) -> Non
     assert peer.give(on(1, m.ChannelOpen())) == "ChannelOpened 1"
 
 
-def test_the_limit_on_a_body_is_named_in_the_words_of_rabbitmq() -> None:
+def test_the_limit_on_a_body_is_named_in_the_words_of_rabbitmq_and_with_its_key() -> None:
     peer = open_peer(1)
     peer.give(PUBLISH + frame(2, 1, header(BODY_MAX + 1, b"\x00\x00")))
     peer.machine.end_channel(1)
     data = peer.take_bytes()
-    text = b"PRECONDITION_FAILED - message size 100001 is larger than configured max size 100000"
+    text = (
+        b"PRECONDITION_FAILED - message size 100001 is larger than configured max size 100000"
+        b" (amqp.max_message_size)"
+    )
     assert m.decode_method(data, 7, len(data) - 1) == m.ChannelClose(406, text, 60, 40)
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from amqp091_traffic import consume, publish
+from amqp091_traffic import consume, publish, ready
 from amqp091_traffic import queue as declare
 from amqp091_world import AmqpPeer, AmqpWorld
 
 from millstream.broker.account_options import AccountOptions
+from millstream.broker.conditions import QUOTA_REACHED
 from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import (
+    BasicAck,
     BasicCancel,
+    BasicNack,
     ChannelClose,
     ChannelCloseOk,
+    ConfirmSelect,
     ConnectionClose,
     Method,
     QueueBind,
@@ -63,6 +67,22 @@ def test_a_user_declares_no_more_queues_than_its_quota() -> None:
     assert sorted(world.account.queues.catalog.queues) == ["four", "three", "two"]
 
 
+def test_what_was_refused_to_one_user_is_not_refused_to_others() -> None:
+    """The route of a key is shared; the refusal to make its queue is not."""
+    world = world_of(QUEUES, 1)
+    ann, ben = client(world, b"ann"), client(world, b"ben")
+    ann.say(declare(b"one"), 1)
+    for peer in (ann, ben):
+        peer.say(ConfirmSelect(False), 1)
+    ann.receive(publish(b"$queue/new"))
+    assert [type(answer) for answer in ann.take()] == [BasicNack]
+    ben.receive(publish(b"$queue/new"))
+    assert [type(answer) for answer in ben.take()] == [BasicAck]
+    ann.receive(publish(b"$queue/new"))  # it is there now
+    assert [type(answer) for answer in ann.take()] == [BasicAck]
+    assert ready(world, "new") == 2
+
+
 def test_bindings_and_consumers_count_as_subscriptions_and_go_with_their_connection() -> None:
     world = world_of(SUBSCRIPTIONS, 3)
     ann = client(world, b"ann")
@@ -78,6 +98,15 @@ def test_bindings_and_consumers_count_as_subscriptions_and_go_with_their_connect
     ann.say(consume(b"q", b"1"), 1)
     ann.say(QueueDelete(b"q", False, False, False), 1)
     assert world.account.quotas.of("ann").used[SUBSCRIPTIONS] == 0
+
+
+def test_a_quota_that_is_reached_is_one_condition_and_not_a_limit_as_well() -> None:
+    world = world_of(QUEUES, 1)
+    ann = client(world, b"ann")
+    ann.say(declare(b"one"), 1)
+    refused(ann, declare(b"two"))
+    assert [active.condition for active in world.broker.health.active()] == [QUOTA_REACHED]
+    assert any(line[0] == "limited" for line in world.observer.lines)  # the log names the connection
 
 
 def test_a_user_has_no_more_connections_than_its_quota() -> None:

@@ -16,6 +16,7 @@ from millstream.protocols.amqp091 import declaring
 from millstream.protocols.amqp091.policies import QUEUES, Policy
 from millstream.protocols.amqp091.wire.field_table import FieldTable
 from millstream.protocols.amqp091.wire.methods import ExchangeBind
+from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.queues.definition import WORK, Definition
 from millstream.security.acl import Authorizer, parse_acl
 from millstream.security.users import User, UserTable, hash_password
@@ -346,3 +347,107 @@ def test_an_authorizer_that_has_no_list_gives_every_owner_every_right() -> None:
     world.look_again()
     world.send(b"plant/a")
     assert ready(world) == 1
+
+
+class CopiesWorld(RevokedWorld):
+    """Everything of the exchange `x` is ann's; behind `y`, where she may send some keys, stand the queues `a` and `b`."""
+
+    def __init__(self, keys: list[str], store: Store | None = None) -> None:
+        super().__init__(EVERYTHING, store=store)
+        self.allow(keys)
+
+    def allow(self, keys: list[str]) -> None:
+        self.authorizer.replace(parse_acl(self._rules(keys)))
+        self.look_again()
+
+    def _rules(self, keys: list[str]) -> object:
+        written = [f"y/{key}" for key in keys]
+        return {
+            "rules": [
+                {"allow": "all", "topics": ["x/#", "$queue/#"]},
+                {"allow": "subscribe", "topics": ["y/#"]},
+                {"allow": "publish", "topics": written, "users": ["ann"]},
+            ]
+        }
+
+    def make_all(self) -> AmqpPeer:
+        access = self.account.exchanges
+        for name in ("x", "y"):
+            access.declare(name, "direct", True, False, False, {})
+        for name in ("a", "b"):
+            queue = self.account.queues.catalog.declare(name, Definition(WORK))
+            access.bind_queue(queue, "y", name.encode(), {})
+        ann = self.open("ann")
+        declaring.bind_exchange(ann.endpoint, ExchangeBind(b"y", b"x", b"a", False, {}))
+        return ann
+
+    def sent(self, peer: AmqpPeer, word: bytes = b"CC") -> tuple[int, int]:
+        """How much came to the queues by one publish with two keys."""
+        before = ready(self, "a"), ready(self, "b")
+        peer.receive(publish(b"a", b"x", b"x", BasicProperties(headers={word: [b"b"]})))
+        return ready(self, "a") - before[0], ready(self, "b") - before[1]
+
+
+@pytest.mark.parametrize("word", [b"CC", b"BCC"])
+def test_further_keys_pass_a_binding_between_exchanges_only_by_the_right_of_who_made_it(word: bytes) -> None:
+    world = CopiesWorld(["a"])
+    world.make_all()
+    ben = world.open("ben")  # he may publish to x alone
+    assert world.sent(ben, word) == (1, 0)
+    world.allow(["#"])
+    assert world.sent(ben, word) == (1, 1)  # as with RabbitMQ
+    world.allow(["a"])
+    assert world.sent(ben, word) == (1, 0)
+
+
+def test_further_keys_pass_a_binding_that_was_made_by_a_right_to_them_all() -> None:
+    world = CopiesWorld(["#"])
+    world.make_all()
+    assert world.sent(world.open("ben")) == (1, 1)
+
+
+def test_further_keys_stand_before_a_narrow_binding_after_a_restart_too() -> None:
+    store = LoggedStore()
+    first = CopiesWorld(["a"], store)
+    first.make_all()
+    again = CopiesWorld(["a"], store)
+    again.broker.restore(START_NS)
+    again.account.review_rights()
+    for name in ("a", "b"):
+        again.account.exchanges.bind_queue(find(again, name), "y", name.encode(), {})
+    assert again.sent(again.open("ben")) == (1, 0)
+    again.allow(["#"])
+    assert again.sent(again.open("ben")) == (1, 1)
+
+
+def test_a_binding_that_another_makes_again_passes_no_more_keys_than_that_one_may_send() -> None:
+    """Its first owner had the right to all of them, and has lost it."""
+    world = CopiesWorld(["#"])
+    world.make_all()
+    listed = [
+        {"allow": "all", "topics": ["x/#", "$queue/#"]},
+        {"allow": "subscribe", "topics": ["y/#"]},
+        {"allow": "publish", "topics": ["y/a"], "users": ["ben"]},
+    ]
+    world.authorizer.replace(parse_acl({"rules": listed}))
+    world.look_again()
+    ben = world.open("ben")
+    assert world.sent(ben) == (0, 0)
+    declaring.bind_exchange(ben.endpoint, ExchangeBind(b"y", b"x", b"a", False, {}))
+    assert world.sent(ben) == (1, 0)
+
+
+def test_a_binding_outlives_a_change_of_login_if_it_was_made_again_by_the_new_one() -> None:
+    """As docs/security.md says of going over from passwords to certificates."""
+    world = AmqpWorld(rules=rules(EVERYTHING), users=users("ann"), certificates=True)
+    queue = world.account.queues.catalog.declare("q", Definition(WORK))
+    access = world.account.exchanges
+    for key in (b"again", b"taken.over", b"lost"):
+        access.bind_queue(queue, "amq.topic", key, {}, Owner("ann", "user", "c"))
+    access.bind_queue(queue, "amq.topic", b"again", {}, Owner("ann", "certificate", "c"))
+    access.bind_queue(queue, "amq.topic", b"taken.over", {})  # by the operator
+    world.authenticator.replace_users(users("ben"))
+    world.account.on_rights_changed()
+    world.settle_down()
+    suspended = [binding.key for binding in access.bindings_of_queue(queue) if binding.is_suspended]
+    assert suspended == [b"lost"]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import amqp091_traffic as traffic
 from amqp091_declarations import bind, declare, declare_exchange, find, refusal
 from amqp091_traffic import client_with, publish
 from amqp091_world import AmqpPeer, AmqpWorld
+from fakes import FakeOutlet
 
+from millstream.broker.conditions import RIGHTS_REVOKED
 from millstream.model.errors import Reason
 from millstream.protocols.amqp091 import declaring
-from millstream.protocols.amqp091.wire.field_table import FieldTable
+from millstream.protocols.amqp091.rights import TOPIC_QUEUE
+from millstream.protocols.amqp091.wire.field_table import ByteArray, Decimal091, FieldTable, Timestamp
 from millstream.protocols.amqp091.wire.methods import (
     BasicCancel,
     BasicConsume,
@@ -28,6 +32,7 @@ from millstream.protocols.amqp091.wire.methods import (
     TxSelect,
 )
 from millstream.queues.definition import WORK, Definition
+from millstream.routing.subscription import Subscription
 from millstream.security.acl import parse_acl
 
 
@@ -57,7 +62,7 @@ def test_a_queue_is_for_who_may_subscribe_to_it() -> None:
             partial(declare, endpoint, name.encode()),
             partial(declare, endpoint, name.encode(), passive=True),
             partial(declaring.find_queue, endpoint, name.encode()),
-            partial(declaring.purge_queue, endpoint, QueuePurge(name.encode(), False)),
+            partial(declaring.begin_purge, endpoint, QueuePurge(name.encode(), False)),
             partial(declaring.delete_queue, endpoint, QueueDelete(name.encode(), False, False, False)),
         ):
             assert denied(action) == text.format(name)
@@ -133,6 +138,44 @@ def test_what_the_broker_will_publish_for_one_needs_the_right_to_publish() -> No
     denied(declare_exchange, endpoint, b"x2", arguments={b"alternate-exchange": b"letters"})
 
 
+def test_an_alternate_exchange_of_another_type_than_text_is_refused_whatever_it_says() -> None:
+    """Stored as text they would name an exchange that no right was asked for."""
+    world = AmqpWorld(rules=rules("x/#"))
+    endpoint = world.client().endpoint
+    world.account.exchanges.declare("12", "fanout", True, False, False, {})
+    name = base64.b64encode(b"123").decode()
+    world.account.exchanges.declare(name, "fanout", True, False, False, {})
+    values: list[tuple[object, str]] = [
+        (ByteArray(b"123"), "binary"),
+        (Decimal091(0, 12), "decimal"),
+        (Timestamp(12), "timestamp"),
+        (12, "signedint"),
+        ([b"12"], "array"),
+        ({b"a": b"12"}, "table"),
+        (None, "void"),
+        (True, "bool"),
+    ]
+    for value, word in values:
+        reason, text = refusal(
+            declare_exchange, endpoint, b"x", arguments=cast("FieldTable", {b"alternate-exchange": value})
+        )
+        assert reason is Reason.PRECONDITION_FAILED, value
+        assert text == f"invalid type '{word}' for arg 'alternate-exchange' in exchange 'x' in vhost '/'"
+    assert world.account.exchanges.find("x") is None
+
+
+def test_the_right_to_an_alternate_exchange_is_asked_for_the_text_that_is_stored() -> None:
+    """Bytes that are no text are stored as their base64."""
+    raw = b"a\xfe"
+    stored = base64.b64encode(raw).decode()
+    world = AmqpWorld(rules=rules("x/#", raw.decode(errors="replace") + "/#"))
+    endpoint = world.client().endpoint
+    denied(declare_exchange, endpoint, b"x", arguments={b"alternate-exchange": raw})
+    world.authorizer.replace(parse_acl(rules("x/#", stored + "/#")))
+    declare_exchange(endpoint, b"x", arguments={b"alternate-exchange": raw})
+    assert world.account.exchanges.get("x").alternate == stored
+
+
 def consume(peer: AmqpPeer, queue: bytes) -> None:
     peer.open_channel()
     declare(peer.endpoint, queue)
@@ -165,30 +208,73 @@ def test_when_the_rules_change_consumers_lose_what_is_not_theirs_any_more() -> N
     assert [binding.key for binding in bindings] == [b"b.#"]
 
 
+def test_no_argument_of_a_client_keeps_a_consumer_whose_right_is_gone() -> None:
+    """The broker marks the queues that stand for subscriptions with an argument."""
+    world = AmqpWorld(rules=rules("#", "$queue/#"))
+    peer = world.client()
+    peer.open_channel()
+    arguments: FieldTable = {TOPIC_QUEUE.encode(): b"mine"}
+    declare(peer.endpoint, b"own", durable=False, exclusive=True, arguments=arguments)
+    declare(peer.endpoint, b"lasting", arguments=arguments)
+    definition = Definition(WORK)  # as an earlier release has stored it
+    definition.bounds_ready = True
+    definition.arguments = {TOPIC_QUEUE: "mine"}
+    world.account.queues.catalog.declare("old", definition)
+    for name in (b"own", b"lasting", b"old"):
+        peer.say(BasicConsume(name, name, False, False, False, False, {}), 1)
+    world.authorizer.replace(parse_acl(rules("else")))
+    world.context.on_rights_changed()
+    world.settle_down()
+    told = [method.consumer_tag for method in peer.take() if isinstance(method, BasicCancel)]
+    assert told == [b"own", b"lasting", b"old"]
+
+
 def test_a_dead_letter_through_the_default_exchange_needs_the_right_to_the_topic_it_would_reach() -> None:
-    """A key that names no queue is a topic there, as in a publish."""
-    world = AmqpWorld(rules=rules("$queue/#", "office/#", deny="$queue/secret"))
+    """A key that names no queue is a topic there, as in a publish; the right to a queue of that name is enough."""
+    world = AmqpWorld(rules=rules("$queue/+", "office/#", deny="$queue/secret"))
     endpoint = world.client().endpoint
 
     def declare_with(name: bytes, key: bytes) -> None:
         dead: FieldTable = {b"x-dead-letter-exchange": b"", b"x-dead-letter-routing-key": key}
         declare(endpoint, name, arguments=dead)
 
-    for key in (
-        b"plant/press/stop",
-        b"plant.press.stop",
-        b"later",
-        b"",
-        b"$SYS/x",
-        b"secret",
-        b"$queue/secret",
-    ):
+    for key in (b"", b"$SYS/x", b"secret", b"$queue/secret", b"$queue/a/b"):
         text = denied(declare_with, b"q", key)
         assert text == "write access to exchange 'amq.default' in vhost '/' refused for user 'anonymous'"
+    world.authorizer.replace(parse_acl(rules("$queue/q", "office/#")))
+    for key in (b"plant/press/stop", b"plant.press.stop", b"later"):
+        denied(declare_with, b"q", key)
     assert world.account.queues.catalog.find("q") is None
-    declare(endpoint, b"later")
-    for number, key in enumerate((b"later", b"$queue/other", b"office/lamp", b"office.lamp")):
+    world.authorizer.replace(parse_acl(rules("$queue/+", "office/#")))
+    for number, key in enumerate((b"later", b"plant/press", b"$queue/other", b"office/lamp", b"office.lamp")):
         declare_with(b"q%d" % number, key)
+
+
+def test_a_retry_queue_may_be_declared_before_the_queue_it_leads_to() -> None:
+    """Until that is there its letters would go to a topic, for which there is no right."""
+    world = AmqpWorld(rules=rules("$queue/#"))
+    watcher = FakeOutlet()
+    world.account.router.subscribe(Subscription(watcher, b"#", b"", 2, False, False, 0))
+    peer = client_with(world)
+    dead: FieldTable = {
+        b"x-dead-letter-exchange": b"",
+        b"x-dead-letter-routing-key": b"work",
+        b"x-max-length": 1,
+    }
+    declare(peer.endpoint, b"retry", arguments=dead)
+    world.account.on_rights_changed()
+    world.settle_down()
+    assert world.broker.health.find(RIGHTS_REVOKED) is None
+    peer.receive(publish(b"retry", b"first") + publish(b"retry", b"second"))
+    assert watcher.messages == []
+    assert world.account.counters.dead_letters_denied == 1
+    declare(peer.endpoint, b"work")
+    peer.receive(publish(b"retry", b"third"))
+    assert find(world, "work").ready() == 1
+    world.account.queues.catalog.delete(find(world, "work"))
+    peer.receive(publish(b"retry", b"fourth"))
+    assert watcher.messages == []
+    assert world.account.counters.dead_letters_denied == 2
 
 
 def test_who_was_asked_by_direct_reply_to_may_answer_whatever_the_rules_say() -> None:

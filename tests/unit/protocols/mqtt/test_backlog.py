@@ -6,6 +6,8 @@ from fakes import MqttPeer, MqttWorld
 
 from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.model.limits import Limits
+from millstream.protocols.mqtt.backlog import Job
+from millstream.protocols.mqtt.endpoint import MqttEndpoint
 from millstream.protocols.mqtt.subscribing import STEPS_PER_FILTER
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import (
@@ -177,3 +179,36 @@ def test_publishing_to_known_topics_is_not() -> None:
     read(writer, *packets)
     assert not writer.link.waits_for_turn
     assert len([packet for packet in writer.take() if isinstance(packet, PubAck)]) == 5000
+
+
+class BrokenJob(Job):
+    """Our own bug, met in the second slice."""
+
+    def __init__(self, endpoint: MqttEndpoint) -> None:
+        self._endpoint = endpoint
+        self._slices = 0
+
+    def run(self) -> bool:
+        self._slices += 1
+        self._endpoint.backlog.spend(2 * STEPS_PER_SLICE)
+        if self._slices == 2:
+            raise ZeroDivisionError
+        return True
+
+
+def test_a_job_that_fails_ends_its_connection_and_waits_for_nothing_more() -> None:
+    world = MqttWorld()
+    reader = world.client(Connect(5, "reader"))
+    reader.send(Subscribe(1, [SubscribeEntry(b"#", 0)]))
+    peer = world.client(Connect(5, "c", will=Will(b"will", b"gone")))
+    peer.link.expects_faults = True
+    peer.endpoint.backlog.start(BrokenJob(peer.endpoint))
+    peer.endpoint.backlog.end()
+    read(peer, Publish(b"behind", b"it"))
+    world.broker.work_off()
+    assert [type(fault) for fault in peer.link.faults] == [ZeroDivisionError]
+    assert not peer.endpoint.backlog.is_waiting()
+    peer.lose()  # as the transport does when its link is aborted
+    assert "c" not in world.account.sessions
+    assert world.broker.tasks.count() == 0
+    assert [packet.topic for packet in reader.take() if isinstance(packet, Publish)] == [b"will"]

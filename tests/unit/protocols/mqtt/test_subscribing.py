@@ -7,6 +7,8 @@ import itertools
 import pytest
 from fakes import MqttPeer, MqttWorld
 
+from millstream.broker.account_options import AccountOptions
+from millstream.broker.conditions import LIMIT_REACHED, QUOTA_REACHED
 from millstream.model.limits import Limits
 from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.packets import (
@@ -22,6 +24,8 @@ from millstream.protocols.mqtt.wire.packets import (
 )
 from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.security.acl import Authorizer, parse_acl
+from millstream.security.quota import SUBSCRIPTIONS, Bound
+from millstream.security.quotas import QuotaTerms, make_quota
 
 
 def subscribe(peer: MqttPeer, *entries: SubscribeEntry, identifier: int = 0) -> list[Packet]:
@@ -99,6 +103,18 @@ def test_a_client_that_subscribes_too_fast_is_refused_until_time_has_passed() ->
     assert reasons(got) == [0, 0, code.QUOTA_EXCEEDED]
     world.move(1)
     assert reasons(subscribe(peer, SubscribeEntry(b"2"))) == [0]
+
+
+def test_a_client_that_subscribes_too_fast_is_named_with_the_key_of_the_limit() -> None:
+    world = MqttWorld(Limits(subscribe_rate=1.0, subscribe_burst=2))
+    peer = world.client(Connect(5, "c"))
+    got = subscribe(peer, *[SubscribeEntry(b"%d" % number) for number in range(3)])
+    text = "subscribe rate reached (ratelimit.subscribe.rate = 1)"
+    assert ("limited", "c", text) in world.observer.lines
+    assert isinstance(got[-1], SubAck)
+    assert got[-1].properties is not None
+    assert got[-1].properties.reason_string == text.encode()
+    assert world.account.counters.subscribes_limited == 1
 
 
 def test_a_shared_subscription_without_local_messages_is_an_error() -> None:
@@ -242,6 +258,23 @@ def test_filters_with_wildcards_in_too_many_places_are_refused_with_a_reason() -
     assert world.account.counters.subscribes_limited == 21
 
 
+def test_a_quota_that_is_reached_is_one_condition_and_not_a_limit_as_well() -> None:
+    quota = make_quota({SUBSCRIPTIONS: Bound(1, "user_quotas.max_subscriptions")})
+    options = {"default": AccountOptions(0, QuotaTerms(None, quota))}
+    world = MqttWorld(Limits(session_shapes_max=1), accounts=options)
+    peer = world.client(Connect(5, "c"))
+    health = world.broker.health
+    assert reasons(subscribe(peer, SubscribeEntry(b"a/+", 0), SubscribeEntry(b"b/+", 0))) == [0, 0x97]
+    assert [active.condition for active in health.active()] == [QUOTA_REACHED]
+    assert ("limited", "c") in [line[:2] for line in world.observer.lines]  # the log names the client
+    both = (SubscribeEntry(b"+/b", 0), SubscribeEntry(b"b/+", 0))  # beyond the limit, and beyond the quota
+    assert reasons(subscribe(peer, *both)) == [0x97, 0x97]
+    assert [active.condition for active in health.active()] == [QUOTA_REACHED, LIMIT_REACHED]
+    told = health.find(LIMIT_REACHED)
+    assert told is not None
+    assert "session.max_filter_shapes" in told.cause
+
+
 def test_any_number_of_filters_may_place_their_wildcards_alike() -> None:
     world = MqttWorld(Limits(session_shapes_max=2))
     peer = world.client(Connect(5, "c"))
@@ -270,3 +303,34 @@ def test_an_account_takes_so_many_shapes_of_all_its_sessions() -> None:
     again = world.client(Connect(5, "last")).send(Subscribe(1, [SubscribeEntry(filters[0], 0)]))[0]
     assert isinstance(again, SubAck)
     assert again.reasons == [0]
+
+
+def test_share_groups_beside_the_first_of_each_filter_are_bounded_with_a_reason() -> None:
+    """A message goes to a member of each of them."""
+    world = MqttWorld(Limits(share_groups_max=3))
+    peer = world.client(Connect(5, "c"))
+    other = world.client(Connect(5, "other"))
+    wanted = [b"$share/g%d/%s" % (number, filter) for filter in (b"t", b"t/+") for number in range(3)]
+    answers = subscribe(peer, *[SubscribeEntry(filter, 0) for filter in wanted])
+    assert reasons(answers) == [0, 0, 0, 0, 0, 0x97]
+    assert ("limited", "c") in [line[:2] for line in world.observer.lines]
+    # another member of a group that is there, the first group of another filter, and one that has made room
+    joined = (b"$share/g2/t", b"$share/g1/t/+", b"$share/g0/u", b"$share/g0/a/#")
+    assert reasons(subscribe(other, *[SubscribeEntry(filter, 0) for filter in joined])) == [0, 0, 0, 0]
+    assert reasons(subscribe(other, SubscribeEntry(b"$share/g9/t", 0))) == [0x97]
+    peer.send(Unsubscribe(9, [b"$share/g0/t"]))
+    assert reasons(subscribe(other, SubscribeEntry(b"$share/g9/t", 0))) == [0]
+
+
+@pytest.mark.parametrize("kind", [Subscribe, Unsubscribe])
+def test_a_packet_with_too_many_filters_is_told_the_limit_and_its_key(
+    kind: type[Subscribe] | type[Unsubscribe],
+) -> None:
+    peer = MqttWorld(Limits(filters_per_subscribe_max=3)).client(Connect(5, "c"))
+    packet = Subscribe(7, [SubscribeEntry(b"a", 0)] * 4) if kind is Subscribe else Unsubscribe(7, [b"a"] * 4)
+    (farewell,) = peer.send(packet)
+    assert isinstance(farewell, Disconnect)
+    assert farewell.reason == code.QUOTA_EXCEEDED
+    assert farewell.properties is not None
+    text = b"limit of filters in one packet reached (session.max_filters_per_subscribe = 3)"
+    assert farewell.properties.reason_string == text

@@ -83,11 +83,12 @@ class Channel:
             text = f"expected content header for class {BASIC}, got one for class {int(class_id)} instead"
             raise Violation(UNEXPECTED_FRAME, text, BASIC, PUBLISH)
         if size > body_size_max:
-            text = f"message size {int(size)} is larger than configured max size {int(body_size_max)}"
+            text = f"message size {int(size)} is larger than configured max size {int(body_size_max)} (amqp.max_message_size)"
             raise Violation(PRECONDITION_FAILED, text, BASIC, PUBLISH, is_hard=False)
         properties = data[start + HEADER_SIZE : end]
         if len(properties) > properties_size_max:
-            text = f"properties of {len(properties)} bytes are larger than {int(properties_size_max)}"
+            limit = f"{int(properties_size_max)} (amqp.max_properties_size)"
+            text = f"properties of {len(properties)} bytes are larger than {limit}"
             raise Violation(PRECONDITION_FAILED, text, BASIC, PUBLISH, is_hard=False)
         check_properties(properties)
         self._properties = properties

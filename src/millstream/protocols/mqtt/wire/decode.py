@@ -327,7 +327,8 @@ def _decode_filter(buffer: bytes, position: int, end: int) -> tuple[bytes, int]:
 
 def _check_count(count: int, filters_max: int) -> None:
     if count >= filters_max:
-        raise Violation(QUOTA_EXCEEDED, f"a packet may have {filters_max} filters at most")
+        limit = f"session.max_filters_per_subscribe = {filters_max}"
+        raise Violation(QUOTA_EXCEEDED, f"limit of filters in one packet reached ({limit})")
 
 
 def _check_end(position: int, end: int) -> None:

@@ -1,0 +1,1 @@
+"""Two builds of Millstream, an older one and this one, under the same load in alternation."""

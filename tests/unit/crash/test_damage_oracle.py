@@ -1,0 +1,74 @@
+"""The damage driver knows which file holds what, and so what a repair must not take along."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from data_directory import STREAM, WORK, DataDirectory, make_directory
+
+from crash.damage_oracle import Holdings
+from crash.damage_world import Content, Key
+
+NAMES = {STREAM: "history", WORK: "jobs"}
+SESSIONS = 5
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> DataDirectory:
+    return make_directory(tmp_path_factory.mktemp("made") / "data")
+
+
+@pytest.fixture(scope="module")
+def baseline(made: DataDirectory) -> Content:
+    found: Content = {("session", f"client-{number}"): b"" for number in range(1, SESSIONS + 1)}
+    for number, name in NAMES.items():
+        found["queue", name] = b""
+        for offset, payload in made.records(number).items():
+            found["record", name, str(offset)] = payload
+    return found
+
+
+def find_taken(made: DataDirectory, baseline: Content, *harmed: str) -> list[Key]:
+    spared = Holdings(made.folder, baseline).find_spared(list(harmed))
+    return [key for key in baseline if key not in spared]
+
+
+def test_marks_the_manifest_and_indexes_hold_nothing(made: DataDirectory, baseline: Content) -> None:
+    index = made.segments(WORK)[1].with_suffix(".index").relative_to(made.folder)
+    assert find_taken(made, baseline, "manifest", "stopped", "doubted", "lock", str(index)) == []
+
+
+@pytest.mark.parametrize("number", [STREAM, WORK])
+def test_a_segment_holds_its_own_records_alone(made: DataDirectory, baseline: Content, number: int) -> None:
+    path, behind = made.segments(number)[1:3]
+    taken = find_taken(made, baseline, str(path.relative_to(made.folder)))
+    expected = range(int(path.stem), int(behind.stem))
+    assert taken == [("record", NAMES[number], str(offset)) for offset in expected]
+
+
+def test_a_file_of_the_log_holds_what_was_not_folded(made: DataDirectory, baseline: Content) -> None:
+    (path,) = sorted((made.folder / "log").glob("*.log"))
+    taken = find_taken(made, baseline, str(path.relative_to(made.folder)))
+    assert taken == [("record", name, str(offset)) for name in NAMES.values() for offset in range(40, 50)]
+
+
+def test_the_table_may_take_everything_along(made: DataDirectory, baseline: Content) -> None:
+    assert find_taken(made, baseline, "state/data.mdb") == list(baseline)
+
+
+def test_a_whole_segment_that_is_neither_there_nor_in_quarantine_is_destroyed(
+    made: DataDirectory, baseline: Content, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(made.folder, copy)
+    holdings = Holdings(made.folder, baseline)
+    assert holdings.find_destroyed([], copy) == []
+    name = str(made.segments(WORK)[1].relative_to(made.folder))
+    (copy / "quarantine").mkdir()
+    (copy / name).rename(copy / "quarantine" / name.replace("/", "-"))
+    assert holdings.find_destroyed([], copy) == []
+    shutil.rmtree(copy / "quarantine")
+    assert holdings.find_destroyed([], copy) == [name]
+    assert holdings.find_destroyed([name], copy) == []
