@@ -143,9 +143,10 @@ class WaitingRoom:
         guest.is_watched = True
         self._guests.setdefault(guest.key, {})[guest] = None
         self._count += 1
-        self._read(
-            guest
-        )  # it may have sent all of it; and TLS may hold what the kernel does not show any more
+        if HEAD_END in guest.unread:
+            self._on_head(guest)  # nothing more may come: its thread read the whole head and found no place
+        else:
+            self._read(guest)  # all of it may be there; and TLS may hold what the kernel does not show
 
     def _make_room(self) -> None:
         """The address that is here most often gives a place up; those who are leaving anyway go first."""
@@ -189,10 +190,13 @@ class WaitingRoom:
             fault = HttpFault(431, f"the head of a request has at most {HEAD_BYTES_MAX} bytes")
             self._refuse(guest, fault)
         elif at >= 0:
-            self._forget(guest)
-            refusal = self._on_request(guest)
-            if refusal is not None:
-                self._watch_again(guest, refusal)
+            self._on_head(guest)
+
+    def _on_head(self, guest: Guest) -> None:
+        self._forget(guest)
+        refusal = self._on_request(guest)
+        if refusal is not None:
+            self._watch_again(guest, refusal)
 
     def _watch_again(self, guest: Guest, refusal: HttpFault) -> None:
         try:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from crash.processes import command_of, find_descendants, kill_all, open_files_of
 
-FAMILY = """
+# The grandchild says itself who it is: to its parent it exists a moment before the kernel shows its command line.
+GRANDCHILD = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
+FAMILY = f"""
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()", "grandchild"], stdin=subprocess.PIPE)
-print(child.pid, flush=True)
+child = subprocess.Popen([sys.executable, "-c", {GRANDCHILD!r}, "grandchild"], stdin=subprocess.PIPE)
 child.wait()
 """
 

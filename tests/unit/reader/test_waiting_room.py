@@ -77,6 +77,13 @@ def test_a_head_that_came_with_the_connection_is_finished_by_what_follows(room: 
     assert room.requests[0].unread == HEAD
 
 
+def test_a_whole_head_that_came_with_the_connection_waits_for_no_more_bytes(room: Room) -> None:
+    link = room.enter(unread=HEAD)
+    assert room.is_handed_on.wait(WAIT_S)
+    assert room.requests[0].unread == HEAD
+    link.close()
+
+
 @pytest.mark.parametrize(("sent", "moved_s", "status"), [(b"GET", HEAD_S, b"408"), (b"", IDLE_S, b"")])
 def test_every_stay_has_an_end(room: Room, sent: bytes, moved_s: float, status: bytes) -> None:
     link = room.enter()
