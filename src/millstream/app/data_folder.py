@@ -131,9 +131,9 @@ def open_folder(disk: Disk, data_dir: Path) -> tuple[Directory, Recovery]:
         found = recover(disk, table, wall_offset_ns, find_failpoints(), directory.keeper)
         directory.notices += [*found.notices, *find_strangers(data_dir, table, found.fold.queues)]
         disk.sync_folder(STATE)
-        if found.skipped:
-            for number, first, last in found.skipped:
-                note_gap(table, number, first, last)
+        for number, first, last in found.lost.skipped:
+            note_gap(table, number, first, last)
+        if found.lost.store(table, found.folded_sequence):
             table.commit()
         directory.mark_table(disk, table)
         return directory, found

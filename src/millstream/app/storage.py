@@ -142,9 +142,10 @@ class DurableStore:
                 self._on_damage(notice.text)
         for damage in [*directory.damage, *found.damage]:
             self._on_damage(damage.sentence())
-        if found.skipped:
-            most = max([last - first + 1 for _, first, last in found.skipped])
-            text = f"facts of the log are lost, and offsets may be with them: {len(found.skipped)} queues go on up to {most} later"
+        skipped = found.lost.skipped
+        if skipped:
+            most = max([last - first + 1 for _, first, last in skipped])
+            text = f"facts of the log are lost, and offsets may be with them: {len(skipped)} queues go on up to {most} later"
             self._log_line.warning("storage_offsets_skipped", text=text)
         for cut in found.cuts:
             self._log_line.warning("storage_cut", range=cut.sentence())
@@ -250,7 +251,7 @@ class DurableStore:
 
     async def _run_checkpoint(self, last_file: int, last_sequence: int) -> None:
         try:
-            folded = await self._checkpoints.fold(last_file)
+            folded = await self._checkpoints.fold(last_file, last_sequence)
         except OSError as error:  # there is no process to be had now
             folded = Folded(f"its process cannot be used: {error.strerror or error}", [])
         for line in folded.damage:
@@ -267,9 +268,7 @@ class DurableStore:
         self._health.end(CHECKPOINT_FAILING)
         self._fold_pause_s = FOLD_PAUSE_S
         self._folded = last_sequence
-        self._keeper.note_folded(
-            folded.file, folded.sequence
-        )  # less than was asked for, where a file is damaged
+        self._keeper.note_folded(folded.file, folded.sequence)
         self._on_folded(last_sequence)
         if self._files.sealed and not self._is_closing:
             self._fold_sealed()

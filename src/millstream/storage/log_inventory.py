@@ -9,7 +9,7 @@ release without manifests ran in between. That is told. Any other one is not our
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from millstream.storage.disk import Disk
 from millstream.storage.log_files import file_name, file_number
@@ -26,6 +26,8 @@ from millstream.storage.manifest import (
     Manifest,
 )
 from millstream.storage.manifest import NAME as MANIFEST_NAME
+
+ANOTHERS: Final = "belongs to another data directory"
 
 
 @final
@@ -74,6 +76,20 @@ def read_log(disk: Disk, folded: int, folded_sequence: int, manifest: Manifest |
     return content
 
 
+def read_own_file(disk: Disk, name: str, manifest: Manifest | None) -> RecoveredFile:
+    """One that was ended, while its broker runs. Of a file that is another's by now nothing is believed."""
+    listed = None if manifest is None else manifest.logs.get(file_number(name))
+    found = read_file(disk, name, False, UNKNOWN_SALT if listed is None else listed.salt)
+    if listed is not None and _is_anothers(found, listed):
+        found.records.clear()
+        found.damage = [Damage(name, 0, found.size, ANOTHERS)]
+    return found
+
+
+def _is_anothers(found: RecoveredFile, listed: LoggedFile) -> bool:
+    return not found.header_fault and found.salt != listed.salt
+
+
 def has_own_log(disk: Disk, manifest: Manifest) -> bool:
     """Whether a file of the log is one that the manifest names."""
     for name in log_names(disk):
@@ -104,8 +120,8 @@ def _compare(
         return
     if found.size == 0:
         content.faults.append(Incomplete(found.name, "is empty"))
-    elif not found.header_fault and found.salt != listed.salt:
-        content.faults.append(Incomplete(found.name, "belongs to another data directory", FOREIGN))
+    elif _is_anothers(found, listed):
+        content.faults.append(Incomplete(found.name, ANOTHERS, FOREIGN))
     elif found.size < listed.size:
         text = f"is cut short: it ends at byte {found.size} of {listed.size}"
         content.faults.append(Incomplete(found.name, text))
