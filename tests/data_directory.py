@@ -10,7 +10,7 @@ from librt.strings import BytesWriter
 
 from millstream.app.data_folder import STATE, open_folder, read_state
 from millstream.app.storage_repair import repair_storage
-from millstream.app.storage_survey import Finding, survey_storage
+from millstream.app.storage_survey import Finding, Survey, survey_storage
 from millstream.model.message import Message
 from millstream.runtime.checkpoint_run import run as run_checkpoint
 from millstream.runtime.disk_files import RealDisk
@@ -141,10 +141,13 @@ class DataDirectory:
         return LmdbTable(self.folder / STATE, is_lenient=True)
 
     def damaged(self) -> list[Finding]:
-        return [found for found in survey_storage(self.folder, ignore).findings if found.is_damaged]
+        return [found for found in self.survey().findings if found.is_damaged]
+
+    def survey(self) -> Survey:
+        return survey_storage(self.folder, ignore, self.disk)
 
     def repair(self, failpoints: Failpoints | None = None) -> list[str]:
-        return repair_storage(self.folder, survey_storage(self.folder, ignore), failpoints)
+        return repair_storage(self.folder, self.survey(), failpoints)
 
     def read(self) -> Fold:
         return read_state(self.disk, self.folder)

@@ -65,6 +65,8 @@ def recover(
     manifest = keeper.manifest if keeper is not None and is_known else None
     content = read_log(disk, folded, fold.last_sequence, manifest)
     found.notices = content.notices
+    if content.is_unread():
+        raise content.faults[0]  # also for those who do without what is missing
     ended, lost = find_ended(manifest), found.lost
     lost.load(table)
     if keeper is not None:
