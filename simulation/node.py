@@ -102,7 +102,7 @@ class Node:
         self.store = LogStore(self.log, self.state, fold.numbers(), WALL_OFFSET_NS)
         self.teller = Teller(self.store)
         self.teller.adopt(self.state)
-        self._old_file = next_number - 1
+        self._old_file = (next_number - 1, int(fold.last_sequence))
         self.unsure = find_unsure(disk, self.recovered)
         self._keeper.open()
         remove_mark(disk)  # from here on records may be handed out
@@ -124,11 +124,11 @@ class Node:
 
     def checkpoint(self) -> None:
         """Fold what is sealed: files of this run, or at first those of the runs before."""
-        last = self.files.sealed[-1][0] if self.files.sealed else self._old_file
+        last, sequence = self.files.sealed[-1] if self.files.sealed else self._old_file
         if not last:
             return
         self.files.sealed.clear()
-        self._old_file = 0
+        self._old_file = (0, 0)
         try:
             run_checkpoint(
                 self.disk,
@@ -137,6 +137,7 @@ class Node:
                 self._failpoints,
                 self._segment_size,
                 is_packed=self._is_packed,
+                last_sequence=sequence,
             )
             sequence, file = read_meta(self.table)
             self._keeper.note_folded(file, sequence)

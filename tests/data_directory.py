@@ -10,18 +10,20 @@ from librt.strings import BytesWriter
 
 from millstream.app.data_folder import STATE, open_folder, read_state
 from millstream.app.storage_repair import repair_storage
-from millstream.app.storage_survey import Finding, survey_storage
+from millstream.app.storage_survey import Finding, Survey, survey_storage
 from millstream.model.message import Message
 from millstream.runtime.checkpoint_run import run as run_checkpoint
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import NoFailpoints
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.storage import facts, queue_facts
+from millstream.storage.checkpoint import read_meta
 from millstream.storage.disk import Failpoints
 from millstream.storage.fold import Fold
 from millstream.storage.log import Batch
 from millstream.storage.log_files import FOLDER, LogFiles
 from millstream.storage.log_format import append_record
+from millstream.storage.log_recovery import Damage
 from millstream.storage.segment_reader import SegmentReader
 
 SEGMENT_SIZE = 600
@@ -38,8 +40,9 @@ def ignore(step: str, done: int, total: int) -> None:
 class DataDirectory:
     """One run of a broker after the other: `start`, some facts, `fold` or not, `stop` or not."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, salt: int = 0) -> None:
         self.folder = folder
+        self._salt = salt  # another one for files that are to be another broker's
         folder.mkdir(parents=True, exist_ok=True)
         self.disk = RealDisk(folder)
         self.disk.make_folder(FOLDER)
@@ -51,8 +54,9 @@ class DataDirectory:
         self._sequence = int(found.fold.last_sequence)
         self._next = {number: queue.next for number, queue in found.fold.queues.queues.items()}
         self._number = found.next_number
+        salt = self._number + self._salt
         self._files = LogFiles(
-            self.disk, NoFailpoints(), LOG_SIZE, self._number, 0, salt=self._number, register=self._keeper
+            self.disk, NoFailpoints(), LOG_SIZE, self._number, 0, salt=salt, register=self._keeper
         )
 
     def tell(self, *told: tuple[int, bytes]) -> None:
@@ -102,6 +106,30 @@ class DataDirectory:
         self._keeper.note_folded(last, self._sequence)
         self.start()
 
+    def seal(self) -> None:
+        """End the file of the log, and go on in the next."""
+        self._files.end_file()
+
+    def fold_sealed(self) -> list[Damage]:
+        """As a broker does while it runs: what is damaged is told, and the run goes on."""
+        damage: list[Damage] = []
+        if not self._files.sealed:
+            return damage
+        file, sequence = self._files.sealed[-1]
+        self._files.sealed.clear()
+        table = LmdbTable(self.folder / STATE)
+        run_checkpoint(
+            self.disk, table, file, NoFailpoints(), SEGMENT_SIZE, damage.append, last_sequence=sequence
+        )
+        folded_sequence, folded_file = read_meta(table)
+        table.close()
+        self._keeper.note_folded(folded_file, folded_sequence)
+        return damage
+
+    def next_offset(self, number: int) -> int:
+        """What the next record of a queue gets."""
+        return self._next[number]
+
     def stop(self, is_clean: bool = True) -> None:
         self._files.close()
         if is_clean:
@@ -113,10 +141,13 @@ class DataDirectory:
         return LmdbTable(self.folder / STATE, is_lenient=True)
 
     def damaged(self) -> list[Finding]:
-        return [found for found in survey_storage(self.folder, ignore).findings if found.is_damaged]
+        return [found for found in self.survey().findings if found.is_damaged]
+
+    def survey(self) -> Survey:
+        return survey_storage(self.folder, ignore, self.disk)
 
     def repair(self, failpoints: Failpoints | None = None) -> list[str]:
-        return repair_storage(self.folder, survey_storage(self.folder, ignore), failpoints)
+        return repair_storage(self.folder, self.survey(), failpoints)
 
     def read(self) -> Fold:
         return read_state(self.disk, self.folder)
@@ -145,9 +176,9 @@ class DataDirectory:
         }
 
 
-def make_directory(folder: Path, is_clean: bool = True) -> DataDirectory:
+def make_directory(folder: Path, is_clean: bool = True, salt: int = 0) -> DataDirectory:
     """A stream and a work queue in several segments, ten more records of each in the log only."""
-    made = DataDirectory(folder)
+    made = DataDirectory(folder, salt)
     made.start()
     made.declare(STREAM, "history", "stream")
     made.declare(WORK, "jobs", "work")

@@ -1,6 +1,7 @@
 """Every way in which something happens later, or elsewhere, by the right of somebody: the table of `docs/security.md`.
 
-The matrix of rights has a case for each path of which `is_in_matrix` is true; `docs/security.md` is written from this table by
+The matrix of rights (`test_rights_matrix.py`) has a case for each path of which `is_in_matrix` is true, its sibling on a broker with
+a reader and a control socket (`test_rights_service.py`) for each of the others; `docs/security.md` is written from this table by
 `python tests/indirect_paths.py docs/security.md`.
 """
 
@@ -97,7 +98,8 @@ PATHS = (
     ),
     IndirectPath(
         "commit of a staged batch (Spark)",
-        "publish to each topic, or to the queue of the batch, when its rows are staged and again when it is committed",
+        "publish to each topic, or to the queue of the batch, with no routing key of its rows denied; when they are staged and again when "
+        "it is committed",
         "nothing: a batch that was decided is published to its end",
         is_in_matrix=False,
     ),

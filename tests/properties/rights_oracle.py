@@ -92,6 +92,9 @@ class Oracle:
             return False
         return any(is_match(filter, topic) for filter in self.filters("allow", "publish"))
 
+    def is_denied(self, topic: str, action: str) -> bool:
+        return any(is_match(filter, topic) for filter in self.filters("deny", action))
+
     def can_receive(self, topic: str) -> bool:
         if any(is_match(filter, topic) for filter in self.filters("deny", "subscribe")):
             return False

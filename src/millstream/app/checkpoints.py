@@ -28,8 +28,9 @@ class Checkpoints:
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()  # it does one thing at a time
 
-    async def fold(self, last_file: int) -> Folded:
-        answer, damage = await self._ask(b"%d" % last_file)
+    async def fold(self, last_file: int, last_sequence: int) -> Folded:
+        """Up to a file that ends with this fact."""
+        answer, damage = await self._ask(b"%d %d" % (last_file, last_sequence))
         if not answer.startswith(FOLDED):
             return Folded(answer, damage)
         file, sequence = answer[len(FOLDED) :].split()

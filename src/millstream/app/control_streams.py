@@ -127,10 +127,11 @@ class StreamOperations:
     # ------------------------------------------------------------------ admit
 
     async def admit(self, fields: Fields, conversation: Conversation) -> object:
-        """Who somebody is, and which of some topics they may not read (subscribe to) or write (publish to)."""
+        """Who somebody is, and which of some topics they may not read (subscribe to) or write (publish to). `key`: a queue may
+        be written, and which of these topics or filters behind it are denied, in part or whole."""
         action = read_text(fields, "action")
-        if action not in ("read", "write"):
-            raise ControlRefusal(f"action is read or write, not {action!r}")
+        if action not in ("read", "write", "key"):
+            raise ControlRefusal(f"action is read, write or key, not {action!r}")
         topics = [read_topic(topic) for topic in read_list(fields, "topics", TOPICS_MAX)]
         decision = await self._decide(read_credentials(fields))
         principal = decision.principal
@@ -157,6 +158,9 @@ class StreamOperations:
             if action == "read":
                 fault = find_filter_fault(name, limits.topic_length_max, limits.topic_levels_max)
                 is_allowed = fault is None and authorizer.can_subscribe(principal, "", name)
+            elif action == "key":
+                fault = find_filter_fault(name, limits.topic_length_max, limits.topic_levels_max)
+                is_allowed = fault is None and not authorizer.denies_part(principal, "", name)
             else:
                 fault = find_topic_fault(name, limits.topic_length_max, limits.topic_levels_max)
                 is_allowed = fault is None and authorizer.can_publish(principal, "", name)

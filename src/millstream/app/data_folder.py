@@ -16,7 +16,7 @@ from millstream.runtime.lmdb_table import LmdbTable, find_table_fault
 from millstream.runtime.start_fault import StartFault
 from millstream.storage.checkpoint import GENERATION, IDENTITY, find_removed
 from millstream.storage.directory import Directory, check_queues, open_directory, read_manifest
-from millstream.storage.disk import Disk
+from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.fold import Fold
 from millstream.storage.log_files import file_number
 from millstream.storage.log_format import FILE_HEADER_SIZE, find_file_header_fault
@@ -131,9 +131,9 @@ def open_folder(disk: Disk, data_dir: Path) -> tuple[Directory, Recovery]:
         found = recover(disk, table, wall_offset_ns, find_failpoints(), directory.keeper)
         directory.notices += [*found.notices, *find_strangers(data_dir, table, found.fold.queues)]
         disk.sync_folder(STATE)
-        if found.skipped:
-            for number, first, last in found.skipped:
-                note_gap(table, number, first, last)
+        for number, first, last in found.lost.skipped:
+            note_gap(table, number, first, last)
+        if found.lost.store(table, found.folded_sequence):
             table.commit()
         directory.mark_table(disk, table)
         return directory, found
@@ -203,11 +203,18 @@ def recover_folder(disk: Disk, data_dir: Path) -> Recovery:
 
 def refuse_newer(disk: Disk, data_dir: Path) -> None:
     for name in log_names(disk):
-        file = disk.open(name)
         try:
-            fault = find_file_header_fault(file.read_at(0, FILE_HEADER_SIZE), file_number(name))
-        finally:
-            file.close()
+            fault = _find_header_fault(disk, name)
+        except DiskFault:
+            continue  # whoever reads all of it names it
         if fault is not None and "format" in fault:
             text = f"{data_dir}/{name}: {fault}"
             raise StorageFault(text, "install the release that wrote it, or restore a backup of this one")
+
+
+def _find_header_fault(disk: Disk, name: str) -> str | None:
+    file = disk.open(name)
+    try:
+        return find_file_header_fault(file.read_at(0, FILE_HEADER_SIZE), file_number(name))
+    finally:
+        file.close()

@@ -51,7 +51,7 @@ from millstream.runtime.entropy import SystemEntropy
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.gate import Gate, Reception
 from millstream.runtime.intake import Intake
-from millstream.runtime.listeners import ListenFault, Server, address_of, listen, make_tls_context
+from millstream.runtime.listeners import Server, address_of, listen, make_tls_context
 from millstream.runtime.log_health import LogHealth
 from millstream.runtime.log_observer import LogObserver
 from millstream.runtime.logs import configure_logs
@@ -173,6 +173,30 @@ class Millstream:
         await self.stop()
 
     async def start(self) -> None:
+        """One that fails leaves nothing behind: the program around it may try again, with another broker."""
+        try:
+            gate, verifier = self._begin()
+        except BaseException:
+            await self._abandon()
+            raise
+        try:
+            await self._open(gate, verifier)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _abandon(self) -> None:
+        """Nobody was served yet."""
+        await self._policies.stop()
+        self._memory.stop()
+        if self._verifier is not None:
+            self._verifier.close()
+        if self._durable is not None:
+            self._durable.release()
+            self._durable = None
+
+    def _begin(self) -> tuple[Gate, Verifier]:
+        """Restore what is stored, and say that a broker runs on it."""
         if not structlog.is_configured():  # embedded in a program that has no opinion on logs
             configure_logs("warning", self.config.log.format)
         loop = asyncio.get_running_loop()
@@ -181,17 +205,17 @@ class Millstream:
         pool = OutboxPool(wakeup)
         wakeup.start(pool, self._turn.end)
         auth = self.config.auth
-        self._verifier = Verifier(
+        self._verifier = verifier = Verifier(
             self._rights.authenticator,
             loop,
             auth.max_waiting_logins,
             auth.max_waiting_logins_per_address,
             self.health,
         )
-        self._gate = self._make_gate(pool, self._verifier)
-        self._descriptors = Descriptors(self.health, self._gate)
-        self._busy_clients = BusyClients(self._gate, self.health)
-        self._memory.start(broker, self._gate, None if self._durable is None else self._durable.seal)
+        self._gate = gate = self._make_gate(pool, verifier)
+        self._descriptors = Descriptors(self.health, gate)
+        self._busy_clients = BusyClients(gate, self.health)
+        self._memory.start(broker, gate, None if self._durable is None else self._durable.seal)
         now_ns = time.monotonic_ns()
         broker.clock.wall_s = int(time.time())
         broker.restore(now_ns)
@@ -201,22 +225,25 @@ class Millstream:
             account.review_rights()
         if self._durable is not None:
             self._durable.start()
+        return gate, verifier
+
+    async def _open(self, gate: Gate, verifier: Verifier) -> None:
+        """Serve."""
+        loop = asyncio.get_running_loop()
+        broker = self.broker
+        now_ns = time.monotonic_ns()
         self._stages.start()
         broker.end_overdue(now_ns)
         self._system_topics = SystemTopics(broker, VERSION, broker.limits.sys_interval_s, now_ns)
         self._system_topics.on_tick(now_ns)
         self._health_topics.on_tick()
-        try:
-            door = TlsDoor(self._gate, loop)
-            for listener in listeners_of(self.config):
-                if listener.section == "reader":
-                    continue  # it has a process of its own
-                self._servers.append(await self._listen(self._gate, listener, door))
-                self.addresses[listener.name] = address_of(self._servers[-1])
-            await self._start_control(self._verifier)
-        except ListenFault:
-            await self.stop()
-            raise
+        door = TlsDoor(gate, loop)
+        for listener in listeners_of(self.config):
+            if listener.section == "reader":
+                continue  # it has a process of its own
+            self._servers.append(await self._listen(gate, listener, door))
+            self.addresses[listener.name] = address_of(self._servers[-1])
+        await self._start_control(verifier)
         self._ticker = loop.create_task(self._tick())
 
     def _make_gate(self, pool: OutboxPool, verifier: Verifier) -> Gate:

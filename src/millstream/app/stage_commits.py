@@ -163,8 +163,7 @@ class StageCommits:
             if any(stage in self._removing for stage in stages):
                 raise CommitRefused(409, "a stage of the batch has been dropped")
             rows, largest = await asyncio.to_thread(check_stages, self._disk, wish)
-            if not wish.queue:
-                await self._check_topics(wish)
+            await self._check_topics(wish)
             self._desk.begin()
             if self._broker.store.refusal() is not Reason.SUCCESS:
                 raise CommitRefused(503, NO_STORAGE, retry_after_s=1)
@@ -185,6 +184,9 @@ class StageCommits:
     async def _check_topics(self, wish: Commit) -> None:
         """They were allowed when they were staged; rights may have changed since. Slice by slice: there may be very many."""
         principal = Principal(wish.owner, wish.account, "user")
+        if wish.queue:
+            await self._check_keys(wish, principal)
+            return
         account = self._broker.accounts.get(wish.account)
         missing: dict[str, None] = {}  # queues that the rows make
         for stage in wish.stages:
@@ -205,6 +207,20 @@ class StageCommits:
 
         if account is not None and missing:
             _check_room(account, wish.owner, len(missing))
+
+    async def _check_keys(self, wish: Commit, principal: Principal) -> None:
+        """The right is that to the queue, unless a rule denies a key of it: which hardly any does."""
+        authorizer = self._broker.authorizer
+        if not authorizer.denies_part(principal, "", queue_topic(wish.queue, b"#")):
+            return
+        for stage in wish.stages:
+            topics = await asyncio.to_thread(find_topics, self._disk, stage)
+            for at, topic in enumerate(topics):
+                if authorizer.denies_part(principal, "", topic):
+                    shown = topic.decode(errors="replace")
+                    raise CommitRefused(403, f"{wish.owner!r} may not publish to {shown}")
+                if at % TOPICS_SLICE == TOPICS_SLICE - 1:
+                    await asyncio.sleep(0)
 
     def _check_target(self, wish: Commit, largest: int) -> None:
         """Refused now is better than waiting for ever afterwards."""

@@ -107,6 +107,7 @@ class DurableStore:
         self.queries = fold.stages.queries  # that write staged batches
         state, numbers = fold.state(), fold.numbers()
         self._is_doubt_over = self._doubt_sessions(found, state, numbers, with_sync, last_doubted)
+        has_old = bool(log_names(self._disk))
         self._files = self._open_files(settings, with_sync, next_number)
         kernel = open_kernel_sync(data_dir) if with_sync else None
         self._thread = LogThread(
@@ -117,7 +118,6 @@ class DurableStore:
         self.store = LogStore(self.log, state, numbers, wall_offset_ns)
         self.segments = SegmentThread(self._disk, self._on_damaged_records, self._on_unreadable)
         self._checkpoint: asyncio.Task[None] | None = None
-        has_old = bool(log_names(self._disk))
         # the last file that will not be written again, and the last fact in it
         self._last_sealed = (next_number - 1, int(fold.last_sequence)) if has_old else (0, 0)
         # all facts up to here are in table and segments
@@ -126,6 +126,7 @@ class DurableStore:
         self._fold_again_s = 0.0  # when to try again after a fault
         self._fold_pause_s = FOLD_PAUSE_S
         self._is_closing = False
+        self._is_released = False
         self._sealing: asyncio.Task[None] | None = None
 
     def _tell(self, directory: Directory, found: Recovery) -> None:
@@ -142,9 +143,10 @@ class DurableStore:
                 self._on_damage(notice.text)
         for damage in [*directory.damage, *found.damage]:
             self._on_damage(damage.sentence())
-        if found.skipped:
-            most = max([last - first + 1 for _, first, last in found.skipped])
-            text = f"facts of the log are lost, and offsets may be with them: {len(found.skipped)} queues go on up to {most} later"
+        skipped = found.lost.skipped
+        if skipped:
+            most = max([last - first + 1 for _, first, last in skipped])
+            text = f"facts of the log are lost, and offsets may be with them: {len(skipped)} queues go on up to {most} later"
             self._log_line.warning("storage_offsets_skipped", text=text)
         for cut in found.cuts:
             self._log_line.warning("storage_cut", range=cut.sentence())
@@ -196,7 +198,19 @@ class DurableStore:
             raise StorageFault(f"{self._data_dir}: {fault.text}", verify_command(self._data_dir)) from None
 
     def start(self) -> None:
-        """From here on records may be handed out. Fold what earlier runs left in the log."""
+        """From here on records may be handed out. Fold what earlier runs left in the log. One that fails leaves the directory to
+        whoever tries again."""
+        try:
+            self._begin()
+            self._fold_sealed()
+            if self._is_to_check and self._has_segments:
+                self._checks.start()
+        except BaseException:
+            self.release()
+            raise
+
+    def _begin(self) -> None:
+        """Say that a broker runs."""
         try:
             self._keeper.open()
             if self._is_doubt_over:
@@ -206,9 +220,22 @@ class DurableStore:
                 doubt_mark.remove_mark(self._disk)
         except DiskFault as fault:
             raise StorageFault(f"{self._data_dir}: {fault.text}", verify_command(self._data_dir)) from None
-        self._fold_sealed()
-        if self._is_to_check and self._has_segments:
-            self._checks.start()
+
+    def release(self) -> None:
+        """Of a start that failed: end the threads and give up the lock. What a stop would say is not said."""
+        if not self._is_released:
+            self._end_threads()
+            self._give_up_lock()
+
+    def _end_threads(self) -> bool:
+        """Whether all that was submitted to the log is safe."""
+        is_safe = self._thread.close() and not self.log.fault
+        self.segments.close()
+        return is_safe
+
+    def _give_up_lock(self) -> None:
+        self._is_released = True
+        os.close(self._lock)
 
     def _on_damage(self, sentence: str) -> None:
         self._log_line.error("storage_damaged", range=sentence)
@@ -250,7 +277,7 @@ class DurableStore:
 
     async def _run_checkpoint(self, last_file: int, last_sequence: int) -> None:
         try:
-            folded = await self._checkpoints.fold(last_file)
+            folded = await self._checkpoints.fold(last_file, last_sequence)
         except OSError as error:  # there is no process to be had now
             folded = Folded(f"its process cannot be used: {error.strerror or error}", [])
         for line in folded.damage:
@@ -267,9 +294,7 @@ class DurableStore:
         self._health.end(CHECKPOINT_FAILING)
         self._fold_pause_s = FOLD_PAUSE_S
         self._folded = last_sequence
-        self._keeper.note_folded(
-            folded.file, folded.sequence
-        )  # less than was asked for, where a file is damaged
+        self._keeper.note_folded(folded.file, folded.sequence)
         self._on_folded(last_sequence)
         if self._files.sealed and not self._is_closing:
             self._fold_sealed()
@@ -324,6 +349,8 @@ class DurableStore:
 
     async def close(self) -> str:
         """Write what is left, then end. Empty, or why not all of it could be written."""
+        if self._is_released:
+            return ""  # it never ran
         self._is_closing = True
         await self._write_out()
         if self._sealing is not None:
@@ -339,13 +366,12 @@ class DurableStore:
                 "checkpoint_left", text="a checkpoint did not end; the next start makes it"
             )
         fault = self._find_close_fault()
-        is_safe = self._thread.close() and not self.log.fault
-        self.segments.close()
+        is_safe = self._end_threads()
         if is_safe and self.log.durable == self.log.position:
             self._mark_stop()
         elif not fault:
             fault = self.log.fault or "the log could not be closed"
-        os.close(self._lock)
+        self._give_up_lock()
         return fault
 
     async def _write_out(self) -> None:

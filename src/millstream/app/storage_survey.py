@@ -80,7 +80,7 @@ class Survey:
         self.inventory = SegmentInventory()  # of all files of queues
         self.strangers: list[Incomplete] = []  # folders that no queue has
         self.foreign: list[str] = []  # what a newer release has written
-        self.unreadable: list[str] = []  # segments that the disk does not give
+        self.unreadable: list[str] = []  # segments and files of the log that the disk does not give
         self.stages = StageFold()  # batches that are decided and not done
         self.bad_stages: dict[str, StoredQuery] = {}
         self.incomplete: list[Incomplete] = []  # why a start refuses, beside damage inside of files
@@ -95,9 +95,10 @@ class Survey:
         return any(finding.is_damaged for finding in self.findings)
 
 
-def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
+def survey_storage(data_dir: Path, on_progress: Progress, given: Disk | None = None) -> Survey:
+    """`given`: another disk than the real one below the directory."""
     survey = Survey()
-    disk = RealDisk(data_dir)
+    disk = given or RealDisk(data_dir)
     _survey_mark(survey, disk)
     _survey_manifest(survey, disk)
     queues, last_sequence, folded = _survey_table(survey, disk, data_dir)
@@ -109,7 +110,7 @@ def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
     if any(fault.name == TABLE_FILE for fault in content.faults) and not survey.table_fault:
         fault = content.faults.pop()
         survey.findings = [finding for finding in survey.findings if finding.file != STATE]
-        queues, last_sequence, folded = _without_table(survey, data_dir, fault.what, fault.kind)
+        queues, last_sequence, folded = _without_table(survey, disk, data_dir, fault.what, fault.kind)
     survey.progress = (last_sequence, folded)
     survey.lost_facts = count_lost_facts(survey.manifest, content, survey.table_sequence, last_sequence)
     firsts = {queue: _list_own(survey, disk, queue) for queue in queues}
@@ -119,7 +120,10 @@ def survey_storage(data_dir: Path, on_progress: Progress) -> Survey:
         for record in found.records:
             if record.sequence > last_sequence and FIRST_KIND <= record.kind <= LAST_KIND:
                 survey.stages.apply(int(record.kind), record.body)
-        last_sequence = _survey_log(survey, found, last_sequence, content.faults)
+        if found.read_fault:
+            last_sequence = _survey_unread(survey, found, last_sequence, content.files[done + 1 :])
+        else:
+            last_sequence = _survey_log(survey, found, last_sequence, content.faults)
         done += 1
         on_progress("log", done, total)
     for fault in content.faults:
@@ -211,9 +215,9 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
             return {}, 0, 0
         checked = check_in_process(data_dir)
     except Incomplete as fault:
-        return _without_table(survey, data_dir, fault.what, fault.kind)
+        return _without_table(survey, disk, data_dir, fault.what, fault.kind)
     if isinstance(checked, str):
-        return _without_table(survey, data_dir, checked, DAMAGED)
+        return _without_table(survey, disk, data_dir, checked, DAMAGED)
     survey.table = checked
     lost = [f"{entry.text} ({entry.key[:40].hex()})" for entry in checked.bad if is_content(entry.key)]
     state = f"damaged: {len(checked.bad)} entries cannot be trusted" if checked.bad else "good"
@@ -227,7 +231,7 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
             directory = open_directory(disk, table, "")
         except Incomplete as fault:
             if fault.name == TABLE_FILE:
-                return _without_table(survey, data_dir, fault.what, fault.kind)
+                return _without_table(survey, disk, data_dir, fault.what, fault.kind)
             if not survey.incomplete:
                 _blame(survey, fault, "", [])
             if fault.kind == FOREIGN:
@@ -250,7 +254,7 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
 
 
 def _without_table(
-    survey: Survey, data_dir: Path, fault: str, kind: str
+    survey: Survey, disk: Disk, data_dir: Path, fault: str, kind: str
 ) -> tuple[dict[int, StoredQueue], int, int]:
     survey.table_fault = fault
     survey.table_fault_kind = kind
@@ -258,7 +262,7 @@ def _without_table(
         "every fact that was folded into it and cannot be read: of sessions, queues and their groups, exchanges, retained messages"
     ]
     survey.findings.append(Finding(STATE, "entries", 0, f"damaged: {fault}", True, lost))
-    sequence, file = find_progress(RealDisk(data_dir), survey.manifest)
+    sequence, file = find_progress(disk, survey.manifest)
     if kind == DAMAGED:
         survey.table_sequence = _find_salvaged(data_dir, sequence)
     elif kind != OLDER:
@@ -273,6 +277,17 @@ def _find_salvaged(data_dir: Path, sequence: int) -> int:
     if meta is None:
         return sequence if is_newest else 0
     return min(sequence, decode_meta(meta)[0])
+
+
+def _survey_unread(
+    survey: Survey, found: RecoveredFile, last_sequence: int, following: list[RecoveredFile]
+) -> int:
+    """The last sequence before that of the next file, which need not be missing."""
+    survey.unreadable.append(found.name)
+    lost = [f"the facts in it, behind {last_sequence}, unless the disk gives them again"]
+    survey.findings.append(Finding(found.name, "facts", 0, f"damaged: it {found.read_fault}", True, lost))
+    firsts = [int(behind.records[0].sequence) for behind in following if behind.records]
+    return max(last_sequence, firsts[0] - 1) if firsts else last_sequence
 
 
 def _survey_log(survey: Survey, found: RecoveredFile, last_sequence: int, faults: list[Incomplete]) -> int:

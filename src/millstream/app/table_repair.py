@@ -25,6 +25,7 @@ from millstream.storage.checkpoint import (
     read_meta,
 )
 from millstream.storage.disk import Disk, Failpoints
+from millstream.storage.lost_offsets import LostOffsets
 from millstream.storage.manifest import DAMAGED, OLDER, TABLE_FILE
 from millstream.storage.offset_gaps import note_gap
 from millstream.storage.recovery import QUARANTINE
@@ -157,13 +158,16 @@ def skip_offsets(data_dir: Path, count: int, done: list[str]) -> None:
     table = LmdbTable(data_dir / STATE)
     try:
         load_queues(table, queues)
-        for queue in queues.queues.values():
-            queue.pass_gaps()
-            first = queue.next
-            queue.skip_to(first + count)
+        lost = LostOffsets(queues)
+        lost.load(table)
+        lost.on_lost(count)
+        lost.skip()
+        for number, first, last in lost.skipped:
+            queue = queues.queues[number]
             if queue.low_mark() < first:  # else it is empty
-                note_gap(table, queue.number, first, queue.next - 1)
+                note_gap(table, number, first, last)
             put_queue(table, queue)
+        lost.store(table, read_meta(table)[0])
         table.commit()
     finally:
         table.close()

@@ -27,6 +27,7 @@ CALLERS_MAX: Final = 1000
 TOPICS_MAX: Final = 1000  # in one question, and remembered of one caller
 READ: Final = "read"
 WRITE: Final = "write"
+KEY: Final = "key"  # of a row for a queue that may be written: only what is denied is refused
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class _Known:
     caller: Caller
     until_s: float
     answers: dict[tuple[str, str], bool] = field(default_factory=dict)  # (action, topic) -> allowed
+
+
+def keys_of(name: str) -> str:
+    """Every routing key of a queue."""
+    return f"{queue_topic(name)}/#"
 
 
 def queue_topic(name: str) -> str:

@@ -175,8 +175,7 @@ class RowMaker:
                 new[name] = at
         if new:
             found = {name: self._make_topic(name, first + at) for name, at in new.items()}
-            if not self._prefix:
-                self._admit([topic.decode() for topic in found.values()])
+            self._admit([topic.decode() for topic in found.values()])
             known.update(found)
         return [known[name] for name in names]
 

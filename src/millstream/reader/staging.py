@@ -10,12 +10,13 @@ import os
 import secrets
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
-from millstream.reader.access import WRITE, Caller, queue_topic
+from millstream.reader.access import KEY, WRITE, Caller, keys_of, queue_topic
 from millstream.reader.broker_link import BrokerLink
 from millstream.reader.http import JSON_BYTES_MAX, Answer, Body, HttpFault, Request, Route
 from millstream.reader.services import Services
@@ -43,13 +44,17 @@ TARGET_NAMES: Final = ("queue", "topics", "topic", "qos", "retain", "content_typ
 
 
 class _Target:
-    """Whose rows they are, where they go, and what is true of those that do not say otherwise."""
+    """Whose rows they are, where they go, and what is true of those that do not say otherwise. `has_free_keys`: they go to a queue
+    of which no routing key is denied."""
 
-    def __init__(self, caller: Caller, query: str, batch: int, defaults: RowDefaults) -> None:
+    def __init__(
+        self, caller: Caller, query: str, batch: int, defaults: RowDefaults, has_free_keys: bool
+    ) -> None:
         self.caller = caller
         self.query = query
         self.batch = batch
         self.defaults = defaults
+        self.has_free_keys = has_free_keys
 
 
 class StageRoutes:
@@ -100,8 +105,9 @@ class StageRoutes:
         if defaults.qos > limits.guarantee_max:
             raise HttpFault(400, f"qos must be from 0 to {limits.guarantee_max}, not {defaults.qos}")
 
-        def admit(topics: object) -> None:
-            self._services.access.admit(request.credentials, WRITE, list(topics))  # type: ignore[call-overload]
+        def admit(topics: Sequence[str]) -> None:
+            if not target.has_free_keys:
+                self._services.access.admit(request.credentials, KEY if defaults.queue else WRITE, topics)
 
         try:
             stream = pa.ipc.open_stream(io.BufferedReader(request.body, READ_BUFFER))
@@ -187,13 +193,15 @@ class StageRoutes:
             request.find_text("content_type"),
         )
         access = self._services.access
+        has_free_keys = False
         if queue:
             caller = access.admit(request.credentials, WRITE, [queue_topic(queue)])
             self._link.call("queue.show", {"account": caller.account, "name": queue}, refused_status=404)
+            (has_free_keys,) = access.choose(request.credentials, KEY, [keys_of(queue)])
         else:
             fixed = [defaults.topic] if defaults.topic else []
             caller = access.admit(request.credentials, WRITE, fixed)
-        return _Target(caller, query, request.get_whole("batch", 0, BATCH_MAX), defaults)
+        return _Target(caller, query, request.get_whole("batch", 0, BATCH_MAX), defaults, has_free_keys)
 
     def _get_limits(self) -> RowLimits:
         now_s = time.monotonic()

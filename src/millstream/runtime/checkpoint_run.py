@@ -1,8 +1,8 @@
 """`python -m millstream.runtime.checkpoint_run DIR SEGMENT_SIZE PARENT`: folds the log up to a file, then removes it.
 
 A process of its own, which lives as long as its broker: folding is work for a processor, and the loop must not feel it.
-It reads numbers of files, one a line, and answers each with `done` and how far the table goes now (file, last sequence) or `failed`,
-after what it found damaged. Asked to `check`, it
+It reads the number of a file and that of the last fact in it, one pair a line, and answers each with `done` and how far the table
+goes now (file, last sequence) or `failed`, after what it found damaged. Asked to `check`, it
 reads one more segment, and says `checked` when there was none left.
 """
 
@@ -20,12 +20,14 @@ from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.memory import give_back_freed_memory, keep_freed_memory
 from millstream.runtime.parent import die_with_parent
-from millstream.storage.checkpoint import Checkpoint, read_meta
+from millstream.storage.checkpoint import IDENTITY, Checkpoint, read_meta
 from millstream.storage.disk import Disk, DiskFault, Failpoints
 from millstream.storage.facts import FactFault
-from millstream.storage.log_files import FOLDER, file_number
-from millstream.storage.log_recovery import Damage, log_names, read_file
-from millstream.storage.manifest import ManifestFault, find_manifest
+from millstream.storage.log_files import FOLDER, file_name, file_number
+from millstream.storage.log_format import FILE_HEADER_SIZE
+from millstream.storage.log_inventory import read_own_file
+from millstream.storage.log_recovery import Damage, log_names
+from millstream.storage.manifest import Manifest, ManifestFault, find_manifest
 from millstream.storage.recovery import copy_aside, find_gap
 from millstream.storage.segment_survey import SegmentSurvey
 from millstream.storage.segment_writer import SegmentWriter
@@ -38,6 +40,7 @@ DAMAGE: Final = "damaged: "
 CHECK: Final = "check"
 CHECKED: Final = "checked"
 PACKED: Final = "packed"  # said to it: new segments are compressed
+UNKNOWN: Final = -1  # where the last fact of a file would stand
 SEGMENT_SIZE: Final = 64 * 1024 * 1024
 
 
@@ -49,17 +52,21 @@ def run(
     segment_size: int = SEGMENT_SIZE,
     on_damage: Callable[[Damage], None] | None = None,
     is_packed: bool = False,
+    last_sequence: int = UNKNOWN,
 ) -> int:
-    """Fold and remove; how many files went. A damaged one is kept in quarantine."""
+    """Fold and remove; how many files went. A damaged one is kept in quarantine. `last_sequence`: of the last file, as the broker
+    knows it that wrote it."""
     segments = SegmentWriter(disk, failpoints, segment_size, is_packed)
-    checkpoint = Checkpoint(table, segments)
-    _note_manifest(disk, checkpoint)
+    checkpoint = Checkpoint(table, segments, counts_lost=last_sequence != UNKNOWN)
+    manifest = _note_manifest(disk, table, checkpoint)
     names = [name for name in log_names(disk) if file_number(name) <= last_file]
+    is_end_told = False
     for name in names:
         number = file_number(name)
         if number > checkpoint.file:
-            recovered = read_file(disk, name, False)
+            recovered = read_own_file(disk, name, manifest)
             gap = find_gap(recovered, checkpoint.last_sequence)
+            is_end_told = number == last_file and bool(recovered.damage)
             if recovered.damage:
                 copy_aside(disk, name, failpoints)
             if on_damage is not None:
@@ -74,6 +81,12 @@ def run(
             failpoints.hit("checkpoint.after_drop")
         disk.remove(name)
         failpoints.hit("checkpoint.after_remove")
+    if checkpoint.last_sequence < last_sequence:
+        text = f"the facts {checkpoint.last_sequence + 1} to {last_sequence} are missing at the end"
+        if on_damage is not None and not is_end_told:
+            on_damage(Damage(file_name(last_file), 0, FILE_HEADER_SIZE, text))
+        checkpoint.pass_lost(last_sequence)
+        checkpoint.finish(last_file)
     disk.sync_folder(FOLDER)
     failpoints.hit("checkpoint.after_folder_sync")
     if on_damage is not None:
@@ -82,16 +95,19 @@ def run(
     return len(names)
 
 
-def _note_manifest(disk: Disk, checkpoint: Checkpoint) -> None:
+def _note_manifest(disk: Disk, table: Table, checkpoint: Checkpoint) -> Manifest | None:
+    """The one that names the files of this log, if there is any."""
     try:
         manifest = find_manifest(disk)
     except ManifestFault:
-        return  # the next start names it
-    if manifest is not None:
-        disk.sync_folder(
-            "."
-        )  # it may have taken its place this moment, and the table must not know more than the disk
-        checkpoint.note_manifest(manifest.generation)
+        return None  # the next start names it
+    if manifest is None:
+        return None
+    disk.sync_folder(
+        "."
+    )  # it may have taken its place this moment, and the table must not know more than the disk
+    checkpoint.note_manifest(manifest.generation)
+    return manifest if table.get(IDENTITY) == manifest.identity.encode() else None
 
 
 def tell(damage: Damage) -> None:
@@ -99,13 +115,14 @@ def tell(damage: Damage) -> None:
     sys.stdout.write(f"{DAMAGE}{damage.sentence()}\n")
 
 
-def fold(folder: Path, last_file: int, segment_size: int, is_packed: bool) -> str:
+def fold(folder: Path, last_file: int, last_sequence: int, segment_size: int, is_packed: bool) -> str:
     """What to answer."""
     try:
         with hold_checkpoints(folder):
             table = LmdbTable(folder / "state")
             try:
-                run(RealDisk(folder), table, last_file, find_failpoints(), segment_size, tell, is_packed)
+                disk, failpoints = RealDisk(folder), find_failpoints()
+                run(disk, table, last_file, failpoints, segment_size, tell, is_packed, last_sequence)
                 sequence, file = read_meta(table)
             finally:
                 table.close()
@@ -145,7 +162,8 @@ def main() -> int:
             sys.stdout.write(f"{check(folder, survey)}\n")
             sys.stdout.flush()
             continue
-        answer = fold(folder, int(line), segment_size, is_packed)
+        last_file, last_sequence = line.split()
+        answer = fold(folder, int(last_file), int(last_sequence), segment_size, is_packed)
         sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
         gc.collect()

@@ -159,6 +159,18 @@ class Authorizer:
                 return True
         return acl.default_allow and not _is_system(filter)
 
+    def denies_part(self, principal: Principal, client_id: str, filter: bytes) -> bool:
+        """Whether a rule denies publishing to something under `filter`, which may be one topic."""
+        if self._acl is None:
+            return False
+        selection = self._select(principal.account, principal.name)
+        if selection.grants.find_set(True, True).has_overlap(filter):
+            return True
+        for denied, _ in self._expand(selection, principal, client_id, True, True):
+            if overlaps(denied, filter):
+                return True
+        return False
+
     def explain(self, action: str, principal: Principal, client_id: str, topic: bytes) -> str:
         """One sentence on which rule decides; `action` is publish, subscribe or receive."""
         if action not in (PUBLISH, SUBSCRIBE, RECEIVE):

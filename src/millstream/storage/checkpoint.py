@@ -13,6 +13,7 @@ another process.
     g <queue> <first>      a segment that must be there (segment_list.py)
     e <account> 0 <name>   body of an exchange  k <binding>              body
     0 meta                 last sequence, file  0 gap <queue> <first>    last offset of what no record has (offset_gaps.py)
+    0 lost ...             lost_offsets.py
     0 identity             of the directory     0 manifest               generation of the manifest at that time
     0 segments             every segment is named here
     0 listed               meta when that was last so
@@ -33,6 +34,7 @@ from millstream.storage.disk import DiskFault
 from millstream.storage.exchange_facts import ExchangeFold
 from millstream.storage.fold import PLACEHOLDER, Fold
 from millstream.storage.log_format import Record
+from millstream.storage.lost_offsets import LostOffsets
 from millstream.storage.offset_gaps import forget_gaps, load_all_gaps, remove_gaps
 from millstream.storage.pending_table import PendingTable
 from millstream.storage.received_message import LastMessage
@@ -66,7 +68,9 @@ KEY_SIZE_MAX: Final = 400  # of the part that comes from outside; tables have a 
 
 @final
 class Checkpoint:
-    def __init__(self, table: Table, segments: SegmentWriter) -> None:
+    """`counts_lost`: where facts are missing in the log, offsets may be missing with them; a repair counts those by itself."""
+
+    def __init__(self, table: Table, segments: SegmentWriter, counts_lost: bool = True) -> None:
         self._table = PendingTable(table)
         self._segments = segments
         self.orphans = 0
@@ -80,10 +84,15 @@ class Checkpoint:
         self._last_message = LastMessage()
         self.last_sequence, self.file = read_meta(table)
         self._is_listed = are_segments_listed(table)
+        self._counts_lost = counts_lost
+        self._lost = LostOffsets(self._queues)
+        self._lost.load(table)
 
     def apply(self, record: Record) -> None:
         if record.sequence <= self.last_sequence:
             return  # folded before
+        if record.sequence > self.last_sequence + 1:
+            self.pass_lost(int(record.sequence) - 1)
         self.last_sequence = int(record.sequence)
         kind = int(record.kind)
         body = record.body
@@ -109,6 +118,12 @@ class Checkpoint:
         else:
             self._apply_session(kind, body)
 
+    def pass_lost(self, last_sequence: int) -> None:
+        """Nothing more comes of the facts up to this one."""
+        if self._counts_lost:
+            self._lost.on_gap(self.last_sequence + 1, last_sequence)
+        self.last_sequence = last_sequence
+
     def note_manifest(self, generation: int) -> None:
         """Goes with the next commit: an older manifest is found by it."""
         self._table.put(GENERATION, _KEY.pack(generation))
@@ -130,6 +145,7 @@ class Checkpoint:
             self._segments.list_kept(self._table, number, queue.low_mark(), lists[number])
             if queue.gaps.count:
                 forget_gaps(self._table, number, queue.low_mark())
+        self._lost.store(self._table, self.last_sequence)
         self._table.put(LAST_QUEUE, _KEY.pack(self._queues.last_number))
         self._table.put(META, _META.pack(self.last_sequence, file))
         if self._is_listed:

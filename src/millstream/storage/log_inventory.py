@@ -9,9 +9,9 @@ release without manifests ran in between. That is told. Any other one is not our
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
-from millstream.storage.disk import Disk
+from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.log_files import file_name, file_number
 from millstream.storage.log_recovery import UNKNOWN_SALT, Damage, RecoveredFile, log_names, read_file
 from millstream.storage.manifest import (
@@ -21,11 +21,14 @@ from millstream.storage.manifest import (
     OLDER,
     RUNNING,
     TABLE_FILE,
+    UNREADABLE,
     Incomplete,
     LoggedFile,
     Manifest,
 )
 from millstream.storage.manifest import NAME as MANIFEST_NAME
+
+ANOTHERS: Final = "belongs to another data directory"
 
 
 @final
@@ -39,6 +42,10 @@ class LogContent:
         self.faults: list[Incomplete] = []  # each alone is reason enough not to start
         self.notices: list[Incomplete] = []  # what is wrong and costs nothing
         self.last_number = 0
+
+    def is_unread(self) -> bool:
+        """The disk does not give all of it: where the log ends, and what follows what, is not known."""
+        return any([found.read_fault != "" for found in self.files])
 
     def last_sequence(self, folded: int) -> int:
         for found in reversed(self.files):
@@ -60,10 +67,12 @@ def read_log(disk: Disk, folded: int, folded_sequence: int, manifest: Manifest |
             continue
         listed = None if manifest is None else manifest.logs.get(number)
         salt = UNKNOWN_SALT if listed is None else listed.salt
-        found = read_file(disk, name, name == names[-1], salt)
+        found = _read_if_given(disk, name, name == names[-1], salt)
         content.names.append(name)
         content.files.append(found)
-        if manifest is not None:
+        if found.read_fault:
+            content.faults.append(Incomplete(name, found.read_fault, UNREADABLE))
+        elif manifest is not None:
             _compare(content, found, listed, name == names[-1], last)
         if found.records and not _is_foreign(content, name):
             last = max(last, int(found.records[-1].sequence))
@@ -74,13 +83,38 @@ def read_log(disk: Disk, folded: int, folded_sequence: int, manifest: Manifest |
     return content
 
 
+def _read_if_given(disk: Disk, name: str, is_last: bool, salt: int) -> RecoveredFile:
+    try:
+        return read_file(disk, name, is_last, salt)
+    except DiskFault as fault:
+        found = RecoveredFile(name, file_number(name))
+        found.read_fault = f"cannot be read ({fault.text})"
+        return found
+
+
+def read_own_file(disk: Disk, name: str, manifest: Manifest | None) -> RecoveredFile:
+    """One that was ended, while its broker runs. Of a file that is another's by now nothing is believed."""
+    listed = None if manifest is None else manifest.logs.get(file_number(name))
+    found = read_file(disk, name, False, UNKNOWN_SALT if listed is None else listed.salt)
+    if listed is not None and _is_anothers(found, listed):
+        found.records.clear()
+        found.damage = [Damage(name, 0, found.size, ANOTHERS)]
+    return found
+
+
+def _is_anothers(found: RecoveredFile, listed: LoggedFile) -> bool:
+    return not found.header_fault and found.salt != listed.salt
+
+
 def has_own_log(disk: Disk, manifest: Manifest) -> bool:
     """Whether a file of the log is one that the manifest names."""
     for name in log_names(disk):
         listed = manifest.logs.get(file_number(name))
         if listed is None:
             continue
-        found = read_file(disk, name, True)
+        found = _read_if_given(disk, name, True, UNKNOWN_SALT)
+        if found.read_fault:
+            return True  # nobody can say that it is not
         if not found.header_fault and found.salt == listed.salt:
             return True
     return False
@@ -98,14 +132,14 @@ def _compare(
         if found.records and not found.header_fault and int(found.records[0].sequence) == last + 1:
             text = f"does not name {found.name}, which continues the log and is used: it is an older copy, or an older release ran"
             content.notices.append(Incomplete(MANIFEST_NAME, text, OLDER))
-        elif found.records or found.damage:
+        elif (found.records or found.damage) and not content.is_unread():
             text = "belongs to another data directory, or was put back: the manifest does not name it"
             content.faults.append(Incomplete(found.name, text, FOREIGN))
         return
     if found.size == 0:
         content.faults.append(Incomplete(found.name, "is empty"))
-    elif not found.header_fault and found.salt != listed.salt:
-        content.faults.append(Incomplete(found.name, "belongs to another data directory", FOREIGN))
+    elif _is_anothers(found, listed):
+        content.faults.append(Incomplete(found.name, ANOTHERS, FOREIGN))
     elif found.size < listed.size:
         text = f"is cut short: it ends at byte {found.size} of {listed.size}"
         content.faults.append(Incomplete(found.name, text))
@@ -133,7 +167,7 @@ def _find_missing_end(found: RecoveredFile, last: int) -> str:
 def check_bounds(manifest: Manifest, content: LogContent, folded_file: int, folded_sequence: int) -> None:
     """The log begins where the table ends, and that of a broker that stopped cleanly ends where it said."""
     _check_beginning(content, folded_file, folded_sequence)
-    if manifest.stopped_at == RUNNING:
+    if manifest.stopped_at == RUNNING or content.is_unread():
         return
     last = content.last_sequence(folded_sequence)
     if last < manifest.stopped_at:

@@ -61,6 +61,7 @@ class RecoveredFile:
         self.salt = 0
         self.size = 0
         self.header_fault = ""
+        self.read_fault = ""  # of the disk: nobody knows what is in it
         self.has_marks = False  # it was synced now and then only
         self.synced_end = -1  # and this far at least; -1: not looked yet
 

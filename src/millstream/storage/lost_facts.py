@@ -6,50 +6,14 @@ broker wrote last before it was killed is not: there the room that its file had 
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final
 
 from millstream.storage.log_files import file_name
 from millstream.storage.log_inventory import LogContent
 from millstream.storage.manifest import FOREIGN, NOT_ENDED, RUNNING, Manifest
-from millstream.storage.stored_queue import QueueFold
 
 RECORD_SIZE_MIN: Final = 64  # of a record of a queue in the log, with the least it can hold
 FILE_SIZE: Final = 16 * 1024 * 1024  # of a file of the log, where nothing says how large it was
-
-
-@final
-class LostOffsets:
-    """Where a start goes on without facts in the middle of the log: a queue that appends again behind them says where it stands, any
-    other one may have given an offset with each of them."""
-
-    def __init__(self, queues: QueueFold) -> None:
-        self._queues = queues
-        self._ends: dict[int, tuple[int, int]] = {}  # by queue: where it ended at the last loss, and at most
-        self.skipped: list[tuple[int, int, int]] = []  # (queue, first, last)
-
-    def on_lost(self, count: int) -> None:
-        """So many facts are missing behind those that were applied."""
-        for number, queue in self._queues.queues.items():
-            queue.pass_gaps()
-            self._ends[number] = (queue.next, self._find_end(number) + count)
-
-    def skip(self) -> None:
-        """All of the log has been applied."""
-        self._queues.pass_gaps()
-        for number, queue in self._queues.queues.items():
-            first, end = queue.next, self._find_end(number)
-            if end > first:
-                queue.skip_to(end)
-                self.skipped.append((number, first, end - 1))
-
-    def _find_end(self, number: int) -> int:
-        """One past the last offset that may have been given."""
-        queue = self._queues.queues[number]
-        if number not in self._ends:
-            return queue.next
-        at, end = self._ends[number]
-        has_appended = queue.next != at and queue.first < queue.next  # and was not trimmed to there
-        return queue.next if has_appended else max(queue.next, end)
 
 
 def find_ended(manifest: Manifest | None) -> int:

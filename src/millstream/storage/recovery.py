@@ -16,7 +16,8 @@ from millstream.storage.log_files import FOLDER
 from millstream.storage.log_format import FILE_HEADER_SIZE
 from millstream.storage.log_inventory import LogContent, check_bounds, list_kept, note_ends, read_log
 from millstream.storage.log_recovery import Damage, RecoveredFile
-from millstream.storage.lost_facts import LostOffsets, find_ended
+from millstream.storage.lost_facts import find_ended
+from millstream.storage.lost_offsets import LostOffsets
 from millstream.storage.manifest import Incomplete, ManifestKeeper
 from millstream.storage.table import Table
 
@@ -34,9 +35,7 @@ class Recovery:
         self.damage: list[Damage] = []
         self.notices: list[Incomplete] = []  # what is wrong and costs nothing
         self.cuts: list[Damage] = []  # ends that were being written when the process died
-        self.skipped: list[
-            tuple[int, int, int]
-        ] = []  # (queue, first, last) of offsets that are not given any more
+        self.lost = LostOffsets(fold.queues)
         self.next_number = 1
         self.has_marks = False  # a file was synced now and then only: the end of the log may be gone
 
@@ -66,7 +65,10 @@ def recover(
     manifest = keeper.manifest if keeper is not None and is_known else None
     content = read_log(disk, folded, fold.last_sequence, manifest)
     found.notices = content.notices
-    ended, lost = find_ended(manifest), LostOffsets(fold.queues)
+    if content.is_unread():
+        raise content.faults[0]  # also for those who do without what is missing
+    ended, lost = find_ended(manifest), found.lost
+    lost.load(table)
     if keeper is not None:
         _check_and_enter(keeper, content, fold, folded)
     for name in content.folded:
@@ -97,7 +99,6 @@ def recover(
     if fold.last_sequence < ended:
         lost.on_lost(ended - fold.last_sequence)
     lost.skip()
-    found.skipped = lost.skipped
     disk.sync_folder(FOLDER)
     hit("recover.after_folder_sync")
     number = max(folded, content.last_number)
@@ -114,7 +115,7 @@ def _apply(fold: Fold, recovered: RecoveredFile, lost: LostOffsets) -> None:
         if record.sequence <= fold.last_sequence:
             continue
         if record.sequence > fold.last_sequence + 1:
-            lost.on_lost(int(record.sequence) - fold.last_sequence - 1)
+            lost.on_gap(fold.last_sequence + 1, int(record.sequence) - 1)
         fold.apply(record)
 
 

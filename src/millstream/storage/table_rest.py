@@ -42,7 +42,10 @@ def find_progress(disk: Disk, manifest: Manifest | None) -> tuple[int, int]:
     number = file_number(names[0])
     if number <= file + 1:
         return sequence, file
-    found = read_file(disk, names[0], len(names) == 1)
+    try:
+        found = read_file(disk, names[0], len(names) == 1)
+    except DiskFault:
+        return sequence, file  # nothing is done before the disk gives it again
     if found.records:  # what is before it was folded, else it would be here
         sequence = max(sequence, int(found.records[0].sequence) - 1)
         file = number - 1

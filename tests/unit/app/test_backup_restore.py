@@ -156,7 +156,7 @@ def test_a_checkpoint_waits_for_a_backup_to_have_its_files(data_dir: Path) -> No
     with hold_checkpoints(data_dir):
         process = subprocess.Popen(command, stdin=subprocess.PIPE)
         assert process.stdin is not None
-        process.stdin.write(b"1\n")
+        process.stdin.write(b"1 0\n")
         process.stdin.close()
         deadline = time.monotonic() + 30
         while not is_waiting(process.pid):

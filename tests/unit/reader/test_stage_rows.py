@@ -100,13 +100,14 @@ def test_the_event_time_is_a_user_property_in_milliseconds(unit: str) -> None:
     assert second.properties == b""
 
 
-def test_rights_are_asked_once_for_every_topic_and_not_for_keys() -> None:
+def test_rights_are_asked_once_for_every_topic_and_every_key() -> None:
     asked: list[str] = []
     table = pa.table({"payload": ["x"] * 4, "topic": ["a", "b", "a", "b"]})
     make_rows(table, TO_TOPICS, asked)
     assert asked == ["a", "b"]
+    asked.clear()
     make_rows(table, TO_QUEUE, asked)
-    assert asked == ["a", "b"]
+    assert asked == ["$queue/out/a", "$queue/out/b"]
 
 
 def test_a_schema_that_cannot_be_written_names_the_column() -> None:
