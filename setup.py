@@ -24,6 +24,7 @@ COMPILED_FILES = (
     "runtime/deadlines.py",
     "runtime/disk_files.py",
     "runtime/failpoints.py",
+    "runtime/folder_watch.py",
     "runtime/gate.py",
     "runtime/intake.py",
     "runtime/kernel_sync.py",

@@ -67,6 +67,7 @@ from millstream.storage.store import Store
 from millstream.version import VERSION
 
 TICK_S: Final = 0.05
+DESCRIPTORS_EVERY: Final = 4  # ticks
 REFRESH_EVERY: Final = 20  # ticks between looks at the files of users and rules
 DRAIN_S: Final = 5.0
 GC_THRESHOLDS: Final = (50_000, 20, 50)  # objects of the hot path are not part of cycles
@@ -386,8 +387,8 @@ class Millstream:
             self.stop_fault = await self._durable.close()
             self._durable = None
 
-    def _watch_system(self) -> None:
-        if self._descriptors is not None:
+    def _watch_system(self, count: int) -> None:
+        if self._descriptors is not None and count % DESCRIPTORS_EVERY == 0:
             self._descriptors.on_tick()
         if self._storage_health is not None:
             self._storage_health.on_tick()
@@ -403,7 +404,7 @@ class Millstream:
             now_ns = time.monotonic_ns()
             try:
                 self.broker.on_tick(now_ns, int(time.time()))
-                self._watch_system()
+                self._watch_system(count)
                 self._memory.on_tick(now_ns)
                 if self._busy_clients is not None:
                     self._busy_clients.on_tick(now_ns)

@@ -33,6 +33,7 @@ from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.failpoints import find_failpoints
 from millstream.runtime.folder_guard import FolderGuard
+from millstream.runtime.folder_watch import open_folder_watch
 from millstream.runtime.kernel_sync import open_kernel_sync
 from millstream.runtime.log_thread import LogThread
 from millstream.runtime.segment_thread import SegmentThread
@@ -110,9 +111,9 @@ class DurableStore:
         has_old = bool(log_names(self._disk))
         self._files = self._open_files(settings, with_sync, next_number)
         kernel = open_kernel_sync(data_dir) if with_sync else None
-        self._thread = LogThread(
-            self._files, self._on_answer, kernel, find_loss=FolderGuard(data_dir).find_loss
-        )
+        guard = FolderGuard(data_dir)
+        watch = open_folder_watch(data_dir / FOLDER)
+        self._thread = LogThread(self._files, self._on_answer, kernel, find_loss=guard.find_loss, watch=watch)
         self.log = Log(self._thread, wakeup, fold.last_sequence + 1, settings.stall_timeout * 1_000_000)
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self.store = LogStore(self.log, state, numbers, wall_offset_ns)

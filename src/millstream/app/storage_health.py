@@ -40,7 +40,10 @@ class StorageHealth:
         self._refused = refused
 
     def _count_refused(self) -> int:
-        return sum(int(account.counters.dropped_no_storage) for account in self._broker.accounts.values())
+        refused = 0
+        for account in self._broker.accounts.values():
+            refused += int(account.counters.dropped_no_storage)
+        return refused
 
     def _look(self) -> tuple[Condition | None, str]:
         """The one that tells most of why nothing can be stored."""

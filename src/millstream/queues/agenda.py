@@ -117,6 +117,10 @@ class Agenda:
         if self._wakeup is not None:
             self._wakeup.request()
 
+    def has_settled(self) -> bool:
+        """Whether `write_settled` has something to do."""
+        return len(self._to_write) > 0
+
     def write_settled(self) -> None:
         """Before the log hands over its batch."""
         if self._to_write:

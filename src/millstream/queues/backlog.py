@@ -84,7 +84,7 @@ class Backlog(Holder):
             part: i64 = self._count_max // PARTS
             if not self._excess(self._count_max - part, self._bytes_max - self._bytes_max // PARTS):
                 self._release()
-        else:
+        elif not self._has_plan():
             self._plan()
 
     def close(self) -> None:
@@ -112,6 +112,15 @@ class Backlog(Holder):
         bytes_room: i64 = self._floor_bytes + self._bytes_max - self._waiting_bytes
         self.look_bytes = self._queue.footprint.bytes + max(self._bytes_max // PARTS, bytes_room)
 
+    def _has_plan(self) -> bool:
+        """Whether what was planned can stay: while nothing waits it would move with every message that goes through, and a
+        look that comes a little too soon costs less than that."""
+        if self._waiting:
+            return False
+        room: i64 = self.look_at - self._queue.next
+        bytes_room: i64 = self.look_bytes - self._queue.footprint.bytes
+        return 2 * room > self._count_max and self._bytes_max < 2 * bytes_room <= 2 * self._bytes_max
+
     def _excess(self, count_max: i64, bytes_max: i64) -> bool:
         return (
             self._waiting >= self._floor + count_max or self._waiting_bytes >= self._floor_bytes + bytes_max
@@ -130,8 +139,11 @@ class Backlog(Holder):
             if ready > waiting:
                 waiting = ready
         self._waiting = waiting
-        kept: i64 = queue.next - queue.low_mark()
-        self._waiting_bytes = queue.footprint.bytes * waiting // kept if kept > 0 else 0
+        self._waiting_bytes = 0
+        if waiting:
+            kept: i64 = queue.next - queue.low_mark()
+            if kept > 0:
+                self._waiting_bytes = queue.footprint.bytes * waiting // kept
         if groups > self._groups:  # what waited for the new ones before they came is no growth
             self._floor = waiting
             self._floor_bytes = self._waiting_bytes

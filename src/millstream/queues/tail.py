@@ -72,6 +72,8 @@ class Garbage:
 
     def free_some(self) -> bool:
         """True while there are more."""
+        if not self._blocks:
+            return False
         del self._blocks[-BLOCKS_PER_TURN:]
         return len(self._blocks) > 0
 

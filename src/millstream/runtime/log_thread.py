@@ -13,7 +13,9 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
+from millstream.runtime.folder_watch import FolderWatch
 from millstream.runtime.kernel_sync import KernelSync
+from millstream.runtime.loop_clock import read_clock_ns
 from millstream.runtime.short_timer import ShortTimer, open_short_timer
 from millstream.storage.disk import DiskFault
 from millstream.storage.log import Batch, BatchWriter, Log
@@ -57,7 +59,9 @@ class LogThread(BatchWriter):
         kernel: KernelSync | None = None,
         pace: Pace | None = None,
         find_loss: Callable[[], str] | None = None,
+        watch: FolderWatch | None = None,
     ) -> None:
+        self._watch = watch  # of the folder of the files; without one it is looked at them each time
         self._find_loss = find_loss  # why what is written would not be found again, or nothing
         self._looked_s = 0.0
         self._is_lost = False
@@ -88,9 +92,11 @@ class LogThread(BatchWriter):
             self._loop = asyncio.get_running_loop()
             if self._kernel is not None:
                 self._kernel.listen(self._loop)
+            if self._watch is not None:
+                self._watch.listen(self._loop)
             if self._files.with_sync:
                 self._timer = open_short_timer(self._loop, partial(self._on_ring, log))
-        self._started_ns = time.monotonic_ns()
+        self._started_ns = read_clock_ns()
         self._log = log
         if self._is_ending or not self._files.fits(batch) or not self._start(batch, log):
             self._batches.put((batch, log))
@@ -108,7 +114,7 @@ class LogThread(BatchWriter):
         except DiskFault:
             return False  # the thread tries again, as often as it takes
         if kernel is None:
-            if not self._has_name():
+            if not self._still_has_name():
                 return True  # it is fenced
             files.is_unsynced = True  # the thread syncs it within a second
             log.on_written(batch)
@@ -123,7 +129,7 @@ class LogThread(BatchWriter):
 
     def _on_synced(self, batch: Batch, log: Log, error: int) -> None:
         self._is_syncing = False
-        has_name = not error and self._has_name()  # before the thread may close the file
+        has_name = not error and self._still_has_name()  # before the thread may close the file
         if self._is_end_due:
             self._end_now()
         if error:
@@ -135,7 +141,7 @@ class LogThread(BatchWriter):
 
     def _lingers(self, log: Log) -> bool:
         """Whether the log should wait for those who are being confirmed now, and see to it that the wait ends."""
-        now_ns = time.monotonic_ns()
+        now_ns = read_clock_ns()
         self._took_ns = now_ns - self._started_ns
         if self._timer is None or self._took_ns < self._pace.linger_sync_ns:
             return False
@@ -204,6 +210,8 @@ class LogThread(BatchWriter):
             self._timer.close()
         if self._kernel is not None:
             self._kernel.close()
+        if self._watch is not None:
+            self._watch.close()
         self._batches.put(None)
         self._worker.join(timeout=10)
         try:
@@ -248,6 +256,15 @@ class LogThread(BatchWriter):
             self._answer(partial(self._log.on_failed, self._fault))
         if self._on_file_ended is not None:
             self._answer(partial(self._on_ended, self._fault, False))
+
+    def _still_has_name(self) -> bool:
+        """The same in the loop, which hears of what is removed: it is looked at only then."""
+        watch = self._watch
+        if watch is not None:
+            if not watch.has_changed:
+                return not self._is_lost
+            watch.has_changed = False
+        return self._has_name()
 
     def _has_name(self) -> bool:
         """Whether the file of the log can be found by the next start: before anything in it is confirmed."""

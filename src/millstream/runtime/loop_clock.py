@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from millstream.model.outbox import Wakeup
 
+read_clock_ns: Final = time.monotonic_ns  # found once, not in the module again for every look at it
 LAPS_MIN: Final[i64] = 2  # one in so many laps is measured, at least ...
 LAPS_MASK: Final[i64] = 15  # ... and at most one in this and LAPS_MIN more
 RANDOM_FACTOR: Final[i64] = 1_103_515_245
@@ -30,7 +31,7 @@ class LoopClock:
 
     def read_ns(self) -> i64:
         if self._now_ns == 0:
-            self._now_ns = time.monotonic_ns()
+            self._now_ns = read_clock_ns()
             self._wakeup.request()
         return self._now_ns
 
@@ -45,7 +46,7 @@ class LoopClock:
         self._laps_left -= 1
         if self._laps_left > 1:
             return 0
-        now_ns: i64 = time.monotonic_ns()
+        now_ns: i64 = read_clock_ns()
         began_ns: i64 = self._lap_ns if self._lap_ns > self._now_ns else self._now_ns
         self._lap_ns = now_ns
         if self._laps_left == 1 or began_ns == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import final
 
@@ -11,7 +10,7 @@ from mypy_extensions import i64
 from millstream.broker.broker import Broker
 from millstream.broker.turn_figures import QUEUES, READS, TASKS, WAITING_READS
 from millstream.runtime.intake import Intake
-from millstream.runtime.loop_clock import LoopClock
+from millstream.runtime.loop_clock import LoopClock, read_clock_ns
 from millstream.storage.log import Log
 
 
@@ -35,29 +34,45 @@ class LoopTurn:
         self._listeners.append(on_durable)
 
     def end(self) -> bool:
-        """After the flush: True while there is more to do in the next turn."""
+        """After the flush: True while there is more to do in the next turn. The clock is read between two parts of it only
+        where both had something to do."""
         broker = self._broker
         intake = self._intake
         assert broker is not None and intake is not None
-        began_ns: i64 = time.monotonic_ns()
-        served_ns: i64 = began_ns  # the clock is read again only behind a part that had something to do
+        agenda = broker.agenda
+        log = self._log
+        turn_ns: i64 = self._turn_ns()
         had_unread = intake.is_waited_for()
+        had_queues = agenda.has_work()
+        began_ns: i64 = 0  # 0: there was nothing but reads so far
+        if had_unread or had_queues or turn_ns == 0:
+            began_ns = read_clock_ns()
         has_unread = intake.work_off()
+        served_ns: i64 = began_ns
         if had_unread:
-            served_ns = time.monotonic_ns()
+            served_ns = read_clock_ns()
+        has_queues = agenda.work_off()
         handed_ns: i64 = served_ns
-        had_queues = broker.agenda.has_work()
-        has_queues = broker.agenda.work_off()
         if had_queues:
-            handed_ns = time.monotonic_ns()
-            broker.agenda.adapt(handed_ns - served_ns)
+            handed_ns = read_clock_ns()
+            agenda.adapt(handed_ns - served_ns)
+        had_more = (
+            broker.tasks.count() > 0
+            or broker.publishing.has_pending()
+            or agenda.has_settled()
+            or (log is not None and log.is_due())
+        )
+        if had_more and handed_ns == 0:
+            began_ns = served_ns = handed_ns = read_clock_ns()
         more = broker.work_off_tasks() or has_queues or has_unread
         broker.write_settled()
-        if self._log is not None:
-            self._log.flush()
-        now_ns: i64 = time.monotonic_ns()
-        clock = self._clock
-        turn_ns: i64 = 0 if clock is None else clock.began_ns()
+        if log is not None:
+            log.flush()
+        now_ns: i64 = handed_ns
+        if had_more or not had_queues:
+            now_ns = read_clock_ns()
+        if handed_ns == 0:
+            began_ns = served_ns = handed_ns = now_ns
         if turn_ns == 0 or turn_ns > began_ns:
             turn_ns = began_ns  # nothing was read in it
         if broker.turns.is_notable(now_ns - turn_ns):
@@ -70,10 +85,21 @@ class LoopTurn:
             broker.turns.note(now_ns - turn_ns, max(parts)[1])
         return more or intake.is_waited_for()  # queues and tasks let connections go on
 
+    def _turn_ns(self) -> i64:
+        """When the turn began; 0: nothing was read in it."""
+        clock = self._clock
+        if clock is None:
+            return 0
+        return clock.began_ns()
+
     def on_durable(self) -> None:
         broker = self._broker
         assert broker is not None
-        broker.clock.now_ns = time.monotonic_ns()
+        clock = self._clock
+        if clock is None:
+            broker.clock.now_ns = read_clock_ns()
+        else:
+            broker.clock.now_ns = clock.read_ns()  # what it brings about is measured from here on
         broker.on_durable()
         for listener in self._listeners:
             listener()

@@ -23,6 +23,7 @@ class LoopWakeup(Wakeup):
         self._is_running = False
         self._flush: Callable[[], None] | None = None
         self._after: Callable[[], bool] | None = None
+        self._callback: Callable[[], None] = self._run  # bound once, not in every turn
         self.clock = LoopClock(self)
 
     def start(self, pool: OutboxPool, after: Callable[[], bool]) -> None:
@@ -38,7 +39,7 @@ class LoopWakeup(Wakeup):
     def _schedule(self) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(self._run)
+        self._loop.call_soon(self._callback)
 
     def _run(self) -> None:
         """A second round sends what the first brought about (a log without syncs confirms at once) without a turn of

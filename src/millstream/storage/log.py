@@ -107,9 +107,13 @@ class Log:
     def unsafe_bytes(self) -> i64:
         return self._parts_bytes + len(self._gathering)
 
+    def is_due(self) -> bool:
+        """Whether there is something to hand over, and it can be now."""
+        return self._count != 0 and not self._is_writing and self._count >= self._wanted and not self.fault
+
     def flush(self) -> None:
         """Hand over what has gathered, unless a batch is under way. Called after the reads of an iteration."""
-        if self._is_writing or self._count == 0 or self._count < self._wanted or self.fault:
+        if not self.is_due():
             return
         self._wanted = 0
         batch = Batch(self._first, self._count, self._take_records())

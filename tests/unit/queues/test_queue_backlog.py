@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fakes import FakeLine, ManualWakeup
 from queue_world import AutoConsumer, FakeConsumer, QueueWorld, purge
 
@@ -94,6 +95,47 @@ def test_a_consumer_that_keeps_up_makes_nobody_wait() -> None:
     for _ in range(50):
         assert not world.press(queue, MOST // 2)
         world.drain(queue, consumer, MOST // 2)
+
+
+def test_publishers_wait_in_time_behind_a_consumer_that_has_kept_up() -> None:
+    """However much has gone through one by one before: what is planned then need not move with every message."""
+    for before in (0, 1, MOST // 2, MOST - 1, MOST, 3 * MOST + 7):
+        world, queue, consumer = make_queue()
+        for _ in range(before):
+            assert not world.press(queue, 1)
+            world.drain(queue, consumer, 1)
+        assert not world.press(queue, MOST - 1), before
+        assert world.press(queue, 1), before
+
+
+def test_publishers_wait_in_time_by_bytes_behind_a_consumer_that_has_kept_up() -> None:
+    for before in (0, 1, 5, 12, 40):
+        world, queue, consumer = make_queue()
+        for _ in range(before):
+            assert not world.press(queue, 1, 10 * 1024)
+            world.drain(queue, consumer, 1)
+        assert not world.press(queue, 9, 10 * 1024), before
+        assert world.press(queue, 2, 10 * 1024), before
+
+
+@pytest.mark.parametrize("is_settled_first", [True, False])
+def test_what_was_settled_leaves_no_room_for_more_that_waits(is_settled_first: bool) -> None:
+    world = PressedWorld()
+    queue = world.declare()
+    consumer = FakeConsumer("c", MOST)
+    world.add(queue, consumer)
+    assert not world.press(queue, 8, 10 * 1024)
+    assert not world.press(queue, 3 * PART)
+    world.loop()
+    consumer.credit = 0
+    if is_settled_first:
+        consumer.settle_all()
+        world.agenda.write_settled()
+    assert not world.press(queue, 9, 10 * 1024)
+    if not is_settled_first:
+        consumer.settle_all()
+        world.agenda.write_settled()
+    assert world.press(queue, 2, 10 * 1024)
 
 
 def test_a_queue_without_a_consumer_makes_nobody_wait() -> None:

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from millstream.runtime import log_thread
 from millstream.runtime.disk_files import RealDisk, RealFile
+from millstream.runtime.folder_watch import FolderWatch, open_folder_watch
 from millstream.runtime.kernel_sync import KernelSync, open_kernel_sync
 from millstream.runtime.log_thread import LogThread, Pace
 from millstream.storage.disk import DiskFile
@@ -243,8 +244,9 @@ async def test_nothing_in_a_file_that_was_removed_is_confirmed(tmp_path: Path, w
     thread.close()
 
 
+@pytest.mark.parametrize("is_watched", [True, False])
 async def test_what_the_kernel_has_synced_into_a_file_that_was_removed_is_not_confirmed(
-    tmp_path: Path,
+    tmp_path: Path, is_watched: bool
 ) -> None:
     kernel = open_kernel_sync(tmp_path)
     if kernel is None:
@@ -254,16 +256,54 @@ async def test_what_the_kernel_has_synced_into_a_file_that_was_removed_is_not_co
     disk = RealDisk(tmp_path)
     disk.make_folder(FOLDER)
     files = LogFiles(disk, DeadlyFailpoints(), FILE_SIZE, 1, 0)
-    thread = LogThread(files, bench._on_answer, kernel, Pace(sync_interval_s=3600), lambda: "")
+    watch = open_folder_watch(tmp_path / FOLDER) if is_watched else None
+    pace = Pace(sync_interval_s=3600)
+    thread = LogThread(files, bench._on_answer, kernel, pace, lambda: "", watch)
     bench.log = Log(thread, ManualWakeup(), 1)
-    bench.log.append(1, b"a")
-    bench.log.flush()
-    await bench.wait_durable(1)
+    for number in (1, 2, 3):  # the first ones make the file, and have looked at it
+        bench.log.append(1, b"a")
+        bench.log.flush()
+        await bench.wait_durable(number)
     (tmp_path / file_name(1)).unlink()
     bench.log.append(1, b"b")
     bench.log.flush()
     await bench.wait_fault()
-    assert bench.log.durable == 1
+    assert bench.log.fault == "the file of the log was removed while the broker runs"
+    assert bench.log.durable == 3
+    thread.close()
+
+
+class DeafWatch(FolderWatch):
+    """Hears of nothing."""
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        pass
+
+
+async def test_a_file_is_looked_at_again_only_when_its_folder_has_changed(tmp_path: Path) -> None:
+    """What a look takes is a tenth of a durable message."""
+    disk = RealDisk(tmp_path)
+    disk.make_folder(FOLDER)
+    bench = Bench()
+    bench.thread.close()
+    files = LogFiles(disk, DeadlyFailpoints(), FILE_SIZE, 1, 0, False)
+    watch = DeafWatch(tmp_path / FOLDER)
+    thread = LogThread(files, bench._on_answer, None, Pace(sync_interval_s=3600), lambda: "", watch)
+    bench.log = Log(thread, ManualWakeup(), 1)
+    for number in (1, 2):
+        bench.log.append(1, b"a")
+        bench.log.flush()
+        await bench.wait_durable(number)
+    assert not watch.has_changed
+    (tmp_path / file_name(1)).unlink()
+    bench.log.append(1, b"b")
+    bench.log.flush()
+    await bench.wait_durable(3)
+    watch.has_changed = True
+    bench.log.append(1, b"c")
+    bench.log.flush()
+    await bench.wait_fault()
+    assert bench.log.durable == 3
     thread.close()
 
 

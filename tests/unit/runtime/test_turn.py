@@ -6,6 +6,7 @@ from fake_transport import FakeTransport, GateWorld
 from fakes import ManualWakeup, World
 
 from millstream.broker.tasks import Task
+from millstream.broker.turn_figures import READS, TASKS
 from millstream.runtime.intake import Intake
 from millstream.runtime.loop_clock import LoopClock
 from millstream.runtime.tcp import TcpConnection
@@ -25,6 +26,38 @@ def test_a_turn_is_measured_from_its_first_read() -> None:
     assert not turn.end()
     assert world.broker.turns.longest_ns() >= 60_000_000
     assert world.broker.turns.values()["long_turns"] == "1"
+    assert world.broker.turns._part == READS
+
+
+def test_what_else_a_long_turn_did_is_not_taken_for_its_reads() -> None:
+    """The clock is read between two parts only where both had something to do."""
+    for ahead_ns, part in ((60_000_000, READS), (-60_000_000, TASKS)):
+        world = World()
+        clock = LoopClock(ManualWakeup())
+        turn = LoopTurn()
+        turn.start(world.broker, None, Intake(), clock)
+        world.broker.tasks.add(Busy())
+        clock._now_ns = clock.read_ns() - ahead_ns  # a time to come: nothing was read
+        turn.end()
+        assert world.broker.turns._part == part
+
+
+class Busy(Task):
+    def run(self, steps: int) -> int:
+        return 1
+
+    def on_task_failed(self, error: Exception) -> None:
+        raise error
+
+
+def test_a_turn_that_the_disk_began_is_measured_from_there() -> None:
+    world = World()
+    clock = LoopClock(ManualWakeup())
+    turn = LoopTurn()
+    turn.start(world.broker, None, Intake(), clock)
+    turn.on_durable()
+    assert clock.began_ns() > 0
+    assert world.broker.clock.now_ns == clock.began_ns()
 
 
 class LetGoOn(Task):
