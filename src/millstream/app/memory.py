@@ -18,7 +18,7 @@ from millstream.config.schema import Config
 from millstream.model.errors import Unavailable
 from millstream.model.limits import Limits
 from millstream.model.memory_budget import MemoryBudget
-from millstream.runtime.freed_memory import FreedMemory
+from millstream.runtime.freed_memory import FreedMemory, Heap
 from millstream.runtime.gate import Gate
 from millstream.runtime.memory import give_back_freed_memory
 from millstream.runtime.memory_meter import MemoryGroup, ProcessMemory, available_bytes
@@ -32,6 +32,46 @@ RECORDS_PER_OBJECT: Final = 10
 STUCK_NS: Final = 1_000_000_000  # a connection that takes nothing for so long stands still
 
 
+class BrokerHeap(Heap):
+    def __init__(self, meter: ProcessMemory) -> None:
+        self._meter = meter
+        self._broker: Broker | None = None
+        self._gate: Gate | None = None
+
+    def start(self, broker: Broker, gate: Gate) -> None:
+        self._broker = broker
+        self._gate = gate
+
+    def resident_bytes(self) -> int:
+        return int(self._meter.resident_bytes())
+
+    def is_settled(self) -> bool:
+        broker = self._broker
+        if broker is None:
+            return True
+        if broker.agenda.garbage.count() or broker.tasks.count():
+            return False
+        return not any(account.queues.catalog.is_releasing() for account in broker.accounts.values())
+
+    def collect(self) -> None:
+        """Connections and queues that have ended refer to themselves, and Python frees such objects only when very many new
+        ones are made: on a quiet broker, hours later."""
+        if self._count() <= COLLECTED_MAX:
+            gc.collect()
+
+    def give_back(self) -> None:
+        give_back_freed_memory()
+
+    def _count(self) -> int:
+        """Of what the collector would look at: connections, sessions, queues, and records in memory, which are small."""
+        count = 0 if self._gate is None else len(self._gate.links)
+        for account in [] if self._broker is None else self._broker.accounts.values():
+            queues = account.queues.catalog.queues.values()
+            records = sum(int(queue.tail.end - queue.tail.first) for queue in queues)
+            count += len(account.sessions) + len(queues) + records // RECORDS_PER_OBJECT
+        return count
+
+
 class MemoryGuard(MemoryPort):
     def __init__(self, config: Config, limits: Limits) -> None:
         self._settings = config.memory
@@ -41,7 +81,8 @@ class MemoryGuard(MemoryPort):
         self.budget = MemoryBudget(
             limits, limit, config.memory.high_watermark, config.memory.critical_watermark, self._meter
         )
-        self._freed = FreedMemory(self._tidy, lambda: int(self._meter.resident_bytes()))
+        self._heap = BrokerHeap(self._meter)
+        self._freed = FreedMemory(self._heap)
         self._log = structlog.get_logger("millstream")
         self._broker: Broker | None = None
         self._gate: Gate | None = None
@@ -56,6 +97,7 @@ class MemoryGuard(MemoryPort):
         self._broker = broker
         self._gate = gate
         self._seal = seal
+        self._heap.start(broker, gate)
         keeps_transient = self._settings.transient_queue_policy == "keep"
         self._relief = MemoryRelief(broker, self, self._settings.stall_timeout, keeps_transient)
 
@@ -119,22 +161,6 @@ class MemoryGuard(MemoryPort):
 
     def give_back(self) -> None:
         give_back_freed_memory()
-
-    def _tidy(self) -> None:
-        """After a flood. Connections and queues that have ended refer to themselves, and Python frees such objects only when
-        very many new ones are made: on a quiet broker, hours later."""
-        if self._count() <= COLLECTED_MAX:
-            gc.collect()
-        give_back_freed_memory()
-
-    def _count(self) -> int:
-        """Of what the collector would look at: connections, sessions, queues, and records in memory, which are small."""
-        count = 0 if self._gate is None else len(self._gate.links)
-        for account in [] if self._broker is None else self._broker.accounts.values():
-            queues = account.queues.catalog.queues.values()
-            records = sum(int(queue.tail.end - queue.tail.first) for queue in queues)
-            count += len(account.sessions) + len(queues) + records // RECORDS_PER_OBJECT
-        return count
 
     def outside_bytes(self, high: int, critical: int) -> int:
         return self._group.pressure_bytes(int(high), int(critical))

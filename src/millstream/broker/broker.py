@@ -164,6 +164,7 @@ class Broker:
         account.resume(session, principal)
         session.expires_ns = 0
         self._cancel_will(session)
+        self._schedule.update(session)
         self._count_connection(account, usage)
         return session, True
 
@@ -212,10 +213,9 @@ class Broker:
                     session.key,
                     StoredWill(will.message, int(will.delay_s), int(will.due_ns), int(will.lifetime_s)),
                 )
-                self._schedule.add(will.due_ns, session)
         if session.expiry_s != NEVER_EXPIRES:
             session.expires_ns = now_ns + session.expiry_s * NANOSECONDS
-            self._schedule.add(session.expires_ns, session)
+        self._schedule.update(session)
         self.store.session_saved(session.key, session.principal.name, session.expiry_s, session.expires_ns)
 
     def end_session(self, session: Session, line: Line | None = None) -> None:
@@ -224,6 +224,7 @@ class Broker:
             return
         session.is_ended = True
         account = session.account
+        self._schedule.update(session)
         self.tasks.start(SessionEnd(session, line))
         if session.will is not None:
             self._send_will(session)
@@ -413,6 +414,8 @@ class Broker:
         if session.expires_ns and session.expires_ns <= now_ns:
             session.account.counters.sessions_expired += 1
             self.end_session(session)
+        else:
+            self._schedule.update(session)
 
     # -------------------------------------------------------------- recovery
 
@@ -484,11 +487,8 @@ class Broker:
             will = Will(message, stored.will.delay_s, stored.will.lifetime_s)
             will.due_ns = stored.will.due_ns or now_ns + will.delay_s * NANOSECONDS
             session.will = will
-            self._schedule.add(will.due_ns, session)
         if session.expiry_s == 0:
-            session.expires_ns = 0 if session.will is None else session.will.due_ns
-            self._schedule.add(session.expires_ns or now_ns, session)
-            session.expires_ns = session.expires_ns or now_ns
+            session.expires_ns = now_ns if session.will is None else session.will.due_ns or now_ns
         elif session.expiry_s != NEVER_EXPIRES:
             session.expires_ns = stored.expires_ns or now_ns + session.expiry_s * NANOSECONDS
-            self._schedule.add(session.expires_ns, session)
+        self._schedule.update(session)

@@ -219,6 +219,7 @@ class Session(Outlet):
 
     def detach(self) -> None:
         self.line = None
+        self.account.router.arrivals.forget(self)
         if self.consumers is not None:
             self.consumers.let_go(self.window)
         self.window.open = 0
@@ -478,13 +479,12 @@ class Session(Outlet):
 
     def _relax(self) -> None:
         """Something was settled or sent: the sources may go on, or need not be watched for any more."""
-        line = self.line
         if self.is_full and not self._is_over_mark():
             self.is_full = False
             self.account.pressure.release(self)
         if not self._is_watched or self._queue is not None or self._resend is not None:
             return
-        if line is None or not line.is_lagging:
+        if self.line is None or not self.line.is_lagging:
             self.is_slow = False
             self._unwatch()
 

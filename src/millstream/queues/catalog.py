@@ -144,6 +144,9 @@ class Catalog:
         if not queue.is_durable:
             self._released.append(queue.tail)
 
+    def is_releasing(self) -> bool:
+        return len(self._released) > 0
+
     def _release(self) -> None:
         """What removed queues had in memory goes so much at a time, and does not wait for the garbage collector."""
         left: i64 = RELEASE_MAX

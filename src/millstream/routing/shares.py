@@ -86,7 +86,7 @@ class Share:
             if not self._places:
                 for target in self.targets:
                     self._places[target.outlet] = target
-            for outlet in arrivals.outlets[self._seen - arrivals.first :]:
+            for outlet in arrivals.since(self._seen):
                 place = self._places.get(outlet)
                 if place is not None and outlet not in self._known:
                     self._known[outlet] = None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from fakes import HeldStore, World, make_message
 
 from millstream.broker.account_options import AccountOptions
 from millstream.broker.line import Ending
+from millstream.broker.session import Session
 from millstream.broker.will import Will
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import Limits
@@ -332,3 +335,24 @@ def test_a_session_whose_time_is_over_is_not_resumed_before_the_next_tick() -> N
     again, _ = world.connect("c", expiry_s=60, user="another")
     assert again is not session
     assert session.is_ended
+
+
+def come_and_end(world: World, client_id: str, expiry_s: int) -> None:
+    session, _ = world.connect(client_id, expiry_s=expiry_s)
+    world.subscribe(session, b"t/" + client_id.encode())
+    world.publish(b"t/" + client_id.encode())
+    world.drop(session)
+    if expiry_s:
+        world.broker.end_session(session)
+
+
+@pytest.mark.parametrize("expiry_s", [0, 3600])
+def test_a_session_that_has_ended_is_held_by_nothing(expiry_s: int) -> None:
+    """One object that lives on keeps a whole arena of memory after a flood."""
+    world = World()
+    for number in range(20):
+        come_and_end(world, str(number), expiry_s)
+    assert world.broker.session_count == 0
+    gc.collect()
+    sessions = [each for each in gc.get_objects() if isinstance(each, Session)]
+    assert not [session for session in sessions if session.account is world.account]

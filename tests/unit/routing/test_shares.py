@@ -134,5 +134,21 @@ def test_a_large_group_that_was_not_asked_for_long_finds_who_is_there() -> None:
     arrivals.add(members[5])
     for _ in range(2 * int(KEPT_MAX)):
         arrivals.add(FakeOutlet("other"))
-    assert len(arrivals.outlets) <= KEPT_MAX
+    assert arrivals.count() <= KEPT_MAX
     assert names(share, 2) == ["5", "5"]
+
+
+def test_a_member_that_left_is_remembered_by_nobody() -> None:
+    share, members, arrivals = large_group()
+    names(share, 1)
+    for member in members[:3]:
+        member.connected = True
+        arrivals.add(member)
+    members[1].connected = False
+    arrivals.forget(members[1])
+    arrivals.forget(members[1])
+    assert arrivals.count() == 2
+    assert sorted(names(share, 4)) == ["0", "0", "2", "2"]
+    members[1].connected = True
+    arrivals.add(members[1])
+    assert sorted(names(share, 3)) == ["0", "1", "2"]
