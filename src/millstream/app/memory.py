@@ -147,6 +147,16 @@ class MemoryGuard(MemoryPort):
         if gate is not None and gate.memory_waiters:
             gate.resume_publishers(count_max)
 
+    def find_held(self) -> tuple[str, int]:
+        gate = self._gate
+        if gate is None or not gate.memory_waiters:
+            return "", 0
+        link = next(iter(gate.memory_waiters))
+        name = "" if link.endpoint is None else link.endpoint.describe()
+        if link.address not in name:
+            name = f"{name} from {link.address}" if name else link.address
+        return name, len(gate.memory_waiters)
+
     def fold(self) -> None:
         if self._folding is None and self._seal is not None:
             self._folding = asyncio.get_running_loop().create_task(self._fold(self._seal))

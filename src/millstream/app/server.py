@@ -70,7 +70,9 @@ TICK_S: Final = 0.05
 DESCRIPTORS_EVERY: Final = 4  # ticks
 REFRESH_EVERY: Final = 20  # ticks between looks at the files of users and rules
 DRAIN_S: Final = 5.0
-GC_THRESHOLDS: Final = (50_000, 20, 50)  # objects of the hot path are not part of cycles
+# Objects of the hot path are not part of cycles. A look holds the loop for up to a microsecond per object: the second kind covers
+# three times the first number, the full one is left to very many new objects and to quiet times (`MemoryGuard`).
+GC_THRESHOLDS: Final = (50_000, 1, 300)
 
 
 class StopFault(Exception):

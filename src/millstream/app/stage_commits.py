@@ -33,6 +33,8 @@ from millstream.app.stage_files import (
 )
 from millstream.broker.account import Account
 from millstream.broker.broker import Broker
+from millstream.broker.fan_out import steps_of
+from millstream.broker.tasks import STEPS_PER_TURN
 from millstream.model.errors import Reason, Unavailable
 from millstream.model.message import NANOSECONDS, Message
 from millstream.model.queue_topic import split_queue_topic
@@ -354,7 +356,7 @@ class StageCommits:
     def _publish_slice(
         self, account: Account, query: StoredQuery, batch: StoredBatch, rows: list[StagedRow], at: int
     ) -> Reason:
-        """Rows from `at` on, and how far that came, in one turn of the loop. SUCCESS: all of them."""
+        """Rows from `at` on, and how far that came, in one turn of the loop. SUCCESS: all of them, or as many as fit in it."""
         broker = self._broker
         refusal = broker.store.refusal()
         if refusal is not Reason.SUCCESS:
@@ -365,6 +367,7 @@ class StageCommits:
         user = query.owner  # whose the queues are that a row makes
         reason = Reason.SUCCESS
         done = 0
+        spent = 0  # on rows that go to many receivers
         for row in rows[at:]:
             expires_ns = now_ns + int(row.expiry_s) * NANOSECONDS if row.expiry_s else 0
             message = Message(
@@ -376,6 +379,9 @@ class StageCommits:
                 reason = answer
                 break
             done += 1
+            spent += int(steps_of(route))
+            if spent >= STEPS_PER_TURN:
+                break
         while broker.publishing.has_pending():
             broker.publishing.work_off(1000)  # what waits for its fan-out belongs to the same atom
         if done:

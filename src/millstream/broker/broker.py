@@ -17,6 +17,7 @@ from millstream.broker.account_options import AccountOptions
 from millstream.broker.conditions import LIMIT_REACHED
 from millstream.broker.confirm_waiters import ConfirmWaiters
 from millstream.broker.doubt import Doubt, Doubts
+from millstream.broker.fan_out import steps_of
 from millstream.broker.health import Health
 from millstream.broker.held import Held
 from millstream.broker.line import Ending, Line
@@ -273,6 +274,7 @@ class Broker:
         """Publish something the broker itself has to say, or says for someone who left."""
         user = ANYBODY if publisher is None else publisher.principal.name
         route = account.find_route(message.topic, user)
+        self.tasks.spend(steps_of(route))
         return self.publishing.publish(account, route, message, publisher)
 
     def publish_state(self, account: Account, message: Message) -> None:
@@ -362,8 +364,12 @@ class Broker:
             account.queues.catalog.on_tick(now_ns)
         for survey in self._quota_surveys:
             survey.on_tick(now_ns)
-        for session in self._schedule.take_due(now_ns, DUE_PER_TICK):
-            self._on_due(session, now_ns)
+        for _ in range(DUE_PER_TICK):
+            due = self._schedule.take_due(now_ns, 1)
+            if due:
+                self._on_due(due[0], now_ns)
+            if not due or self.tasks.left <= 0:
+                break  # wills to very many: others have their turn between them
         if now_ns - self._retained_swept_ns >= RETAINED_SWEEP_NS:
             self._retained_swept_ns = now_ns
             for account in self.accounts.values():

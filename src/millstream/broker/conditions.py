@@ -190,10 +190,19 @@ CLIENT_BUSY: Final = Condition(
 PUBLISHERS_SLOWED: Final = Condition(
     "publishers_slowed",
     NOTICE,
-    "Clients publish faster than a subscriber or the consumers of a queue take it, most of the time. They are not read until "
-    "there is room again; nothing is lost.",
+    "Clients publish faster than a subscriber or the consumers of a queue take it, most of the time, or more than there is memory "
+    "for. They are not read until there is room again; nothing is lost.",
     "the cause names a publisher and what it waits for; add consumers, or limit the publishers (ratelimit.message.rate); "
     "broker.queue_backlog_messages and session.send_queue_high_bytes set how much may wait",
+    "times named",
+)
+CLIENT_NOT_READING: Final = Condition(
+    "client_not_reading",
+    NOTICE,
+    "A client asks for more than it reads: answers, messages that come back to it, single messages of queues. It is not read "
+    "until it has read what it was sent; everybody else is served.",
+    "the cause names the first such client: look why it does not read its connection; session.max_send_queue_bytes sets how much "
+    "may wait for it",
     "times named",
 )
 LOOP_SLOW: Final = Condition(
@@ -251,6 +260,7 @@ CONDITIONS: Final = (
     LISTENER_FAILING,
     CLIENT_BUSY,
     PUBLISHERS_SLOWED,
+    CLIENT_NOT_READING,
     LOOP_SLOW,
     MEMORY_HIGH,
     MEMORY_CRITICAL,

@@ -53,6 +53,10 @@ class MemoryPort(ABC):
     def resume(self, count_max: i64) -> None:
         """Read so many publishers again that were not read."""
 
+    def find_held(self) -> tuple[str, int]:
+        """The publisher that has not been read for longest because memory is short, and how many are not."""
+        return "", 0
+
     @abstractmethod
     def fold(self) -> None:
         """Ask for a checkpoint, if none runs."""

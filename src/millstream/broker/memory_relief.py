@@ -15,7 +15,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.broker import Broker
-from millstream.broker.conditions import MEMORY_CRITICAL, MEMORY_HIGH
+from millstream.broker.conditions import MEMORY_CRITICAL, MEMORY_HIGH, PUBLISHERS_SLOWED
 from millstream.broker.memory_port import MemoryPort
 from millstream.broker.memory_shedding import Shedding
 from millstream.broker.memory_survey import MemorySurvey, retained_bytes
@@ -24,6 +24,7 @@ from millstream.model.message import NANOSECONDS
 MIB: Final[i64] = 1024 * 1024
 SURVEY_NS: Final[i64] = NANOSECONDS
 GIVE_BACK_NS: Final[i64] = 2 * NANOSECONDS
+TOLD_NS: Final[i64] = NANOSECONDS  # between two times that held publishers are named
 SHED_NS: Final[i64] = 250_000_000  # what was shed needs so long to show
 ALONE: Final = ("input", "queue_tails", "transient_queues", "retained")  # kinds that share nothing
 READ_BYTES: Final[i64] = 512 * 1024  # what a publisher that goes on may bring with its first read
@@ -43,6 +44,7 @@ class MemoryRelief:
         self._outside: i64 = 0
         self._surveyed_ns: i64 = 0
         self._gave_back_ns: i64 = 0
+        self._told_ns: i64 = 0
         self._least: i64 = 0  # used since it got high
         self._least_ns: i64 = 0
         self._peak: i64 = 0  # of what the survey found, since it got high
@@ -129,10 +131,19 @@ class MemoryRelief:
             self._is_shed = False
             self._shedding.begin(wanted, now_ns)
             self._note_shed(used, now_ns)
+        if now_ns - self._told_ns >= TOLD_NS:
+            self._tell_held(now_ns)
         if now_ns - self._gave_back_ns >= GIVE_BACK_NS:
             self._gave_back_ns = now_ns
             self._port.give_back()
             memory.look()
+
+    def _tell_held(self, now_ns: i64) -> None:
+        name, count = self._port.find_held()
+        if count:
+            self._told_ns = now_ns
+            others = f", and {count - 1} others wait" if count > 1 else ""
+            self._broker.health.report(PUBLISHERS_SLOWED, f"{name} waits for memory{others}")
 
     def _note_shed(self, used: i64, now_ns: i64) -> None:
         """Once it is over."""

@@ -32,7 +32,7 @@ class Backlog(Holder):
     """`look_at` and `look_bytes`: from this offset, and from this size of the queue on, it may have grown too much."""
 
     def __init__(self, queue: Queue, pressure: Backpressure | None, count_max: i64, bytes_max: i64) -> None:
-        self._queue = queue
+        self._queue: Queue | None = queue  # None: it is gone
         self._pressure = pressure
         self._count_max: i64 = count_max
         self._bytes_max: i64 = bytes_max
@@ -49,33 +49,36 @@ class Backlog(Holder):
         self.look_at: i64 = NEVER
         self.look_bytes: i64 = NEVER
         if pressure is not None and count_max and not queue.is_stream:
-            self._plan()
+            self._plan(queue)
 
     # ------------------------------------------------------------- the queue
 
     def look(self) -> None:
         """Something was appended, and it may be too much now."""
         pressure = self._pressure
-        assert pressure is not None
+        queue = self._queue
+        if pressure is None or queue is None:
+            return
         if self._is_full:
             pressure.hold(self)
             return
-        self._measure()
-        if not self._has_moved() and not self._is_behind():
+        self._measure(queue)
+        if not self._has_moved(queue) and not is_behind(queue):
             self._floor = self._waiting
             self._floor_bytes = self._waiting_bytes
         elif self._excess(self._count_max, self._bytes_max):
             self._is_full = True
-            pressure.watch(self, self._queue.clock.now_ns)
+            pressure.watch(self, queue.clock.now_ns)
             pressure.hold(self)
-        self._plan()
+        self._plan(queue)
 
     def relax(self) -> None:
         """Something was handed out, or went otherwise."""
-        if self.look_at == NEVER:
+        queue = self._queue
+        if self.look_at == NEVER or queue is None:
             return
         self._asked = None
-        self._measure()
+        self._measure(queue)
         if self._waiting < self._floor:
             self._floor = self._waiting
         if self._waiting_bytes < self._floor_bytes:
@@ -84,41 +87,44 @@ class Backlog(Holder):
             part: i64 = self._count_max // PARTS
             if not self._excess(self._count_max - part, self._bytes_max - self._bytes_max // PARTS):
                 self._release()
-        elif not self._has_plan():
-            self._plan()
+        elif not self._has_plan(queue):
+            self._plan(queue)
 
     def close(self) -> None:
-        """The queue is gone."""
+        """The queue is gone, and nothing keeps it in memory: to find out by itself would take the garbage collector long."""
         if self._is_full:
             self._release()
+        self._queue = None
+        self._asked = None
         self.look_at = NEVER
         self.look_bytes = NEVER
 
     def _release(self) -> None:
         self._is_full = False
-        self._plan()
+        if self._queue is not None:
+            self._plan(self._queue)
         pressure = self._pressure
         if pressure is not None:
             pressure.unwatch(self)
 
-    def _plan(self) -> None:
+    def _plan(self, queue: Queue) -> None:
         """When to look again: every publish while it is full, else when it can have become so at the earliest."""
         if self._is_full:
             self.look_at = 0
             return
         part: i64 = max(1, self._count_max // PARTS)
         room: i64 = self._floor + self._count_max - self._waiting
-        self.look_at = self._queue.next + max(part if self._waiting > self._count_max else 1, room)
+        self.look_at = queue.next + max(part if self._waiting > self._count_max else 1, room)
         bytes_room: i64 = self._floor_bytes + self._bytes_max - self._waiting_bytes
-        self.look_bytes = self._queue.footprint.bytes + max(self._bytes_max // PARTS, bytes_room)
+        self.look_bytes = queue.footprint.bytes + max(self._bytes_max // PARTS, bytes_room)
 
-    def _has_plan(self) -> bool:
+    def _has_plan(self, queue: Queue) -> bool:
         """Whether what was planned can stay: while nothing waits it would move with every message that goes through, and a
         look that comes a little too soon costs less than that."""
         if self._waiting:
             return False
-        room: i64 = self.look_at - self._queue.next
-        bytes_room: i64 = self.look_bytes - self._queue.footprint.bytes
+        room: i64 = self.look_at - queue.next
+        bytes_room: i64 = self.look_bytes - queue.footprint.bytes
         return 2 * room > self._count_max and self._bytes_max < 2 * bytes_room <= 2 * self._bytes_max
 
     def _excess(self, count_max: i64, bytes_max: i64) -> bool:
@@ -126,9 +132,8 @@ class Backlog(Holder):
             self._waiting >= self._floor + count_max or self._waiting_bytes >= self._floor_bytes + bytes_max
         )
 
-    def _measure(self) -> None:
+    def _measure(self, queue: Queue) -> None:
         """What waits for the group that has most of it, of those with consumers."""
-        queue = self._queue
         waiting: i64 = 0
         groups: i64 = 0
         for group in queue.groups.values():
@@ -149,43 +154,28 @@ class Backlog(Holder):
             self._floor_bytes = self._waiting_bytes
         self._groups = groups
 
-    def _is_behind(self) -> bool:
-        """Whether some consumer could take more."""
-        for group in self._queue.groups.values():
-            for consumer in group.consumers:
-                if consumer.could_take_more():
-                    return True
-        return False
-
-    def _has_moved(self) -> bool:
+    def _has_moved(self, queue: Queue) -> bool:
         """Whether something was handed out or settled lately."""
-        progress = self._progress()
-        now_ns = self._queue.clock.now_ns
+        progress = progress_of(queue)
+        now_ns = queue.clock.now_ns
         if progress != self._seen:
             self._seen = progress
             self._moved_ns = now_ns
             return True
         return now_ns - self._moved_ns < MOVED_NS
 
-    def _progress(self) -> i64:
-        """A number that grows with everything handed out or settled."""
-        progress: i64 = 0
-        for group in self._queue.groups.values():
-            if group.consumers:
-                progress += group.cursor + group.committed + group.settled.count
-        return progress
-
     # ----------------------------------------------------------------- holder
 
     def title(self) -> str:
-        return f"the queue {self._queue.name}"
+        return "a queue that is gone" if self._queue is None else f"the queue {self._queue.name}"
 
     def holds(self) -> bool:
         return self._is_full
 
     def progress_mark(self) -> tuple[int, int]:
         """Of consumers that could take more; for answers nobody waits longer than the grace time, whatever comes."""
-        return (int(self._progress()), 1) if self._is_behind() else (0, 0)
+        queue = self._queue
+        return (int(progress_of(queue)), 1) if queue is not None and is_behind(queue) else (0, 0)
 
     def can_hold(self, source: object) -> bool:
         if source is not self._asked:
@@ -194,6 +184,8 @@ class Backlog(Holder):
         return self._can_hold
 
     def _needs_nothing_of(self, source: object) -> bool:
+        if self._queue is None:
+            return True
         for group in self._queue.groups.values():
             for consumer in group.consumers:
                 if not consumer.accepts_at_once and consumer.belongs_to(source):
@@ -202,11 +194,32 @@ class Backlog(Holder):
 
     def on_stuck(self) -> None:
         """It stands still, or its consumers take their time: it may grow further, by a part when they do answer."""
-        self._measure()
-        if self._has_moved():
+        queue = self._queue
+        if queue is None:
+            return
+        self._measure(queue)
+        if self._has_moved(queue):
             self._floor = max(0, self._waiting - self._count_max + max(1, self._count_max // PARTS))
             self._floor_bytes = max(0, self._waiting_bytes - self._bytes_max + self._bytes_max // PARTS)
         else:
             self._floor = self._waiting
             self._floor_bytes = self._waiting_bytes
         self._release()
+
+
+def is_behind(queue: Queue) -> bool:
+    """Whether some consumer could take more."""
+    for group in queue.groups.values():
+        for consumer in group.consumers:
+            if consumer.could_take_more():
+                return True
+    return False
+
+
+def progress_of(queue: Queue) -> i64:
+    """A number that grows with everything handed out or settled."""
+    progress: i64 = 0
+    for group in queue.groups.values():
+        if group.consumers:
+            progress += group.cursor + group.committed + group.settled.count
+    return progress

@@ -130,8 +130,7 @@ class Catalog:
         """With every record and group in it."""
         self.agenda.write_settled()
         self._bind(queue.definition.bindings, [], queue)
-        queue.is_removed = True
-        queue.backlog.close()
+        queue.close()
         del self.queues[queue.name]
         queue.usage.add(QUEUES, -1)
         self._router.forget_all()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, final
 
+from mypy_extensions import i64
+
 from millstream.queues.consumer import Consumer
 
 if TYPE_CHECKING:
@@ -13,12 +15,12 @@ if TYPE_CHECKING:
 
 @final
 class Getters:
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self) -> None:
         self._waiting: deque[tuple[Consumer, int]] = deque()  # who wants one; the end of the queue then
 
-    def add(self, consumer: Consumer) -> None:
-        self._waiting.append((consumer, int(self._group.queue.next)))
+    def add(self, consumer: Consumer, end: i64) -> None:
+        """`end`: of the queue as it is now."""
+        self._waiting.append((consumer, int(end)))
 
     def drop(self, consumer: Consumer) -> None:
         if self._waiting:
@@ -31,10 +33,9 @@ class Getters:
         for getter, _ in getters:
             getter.on_empty()
 
-    def serve(self) -> None:
+    def serve(self, group: Group) -> None:
         if not self._waiting:
             return
-        group = self._group
         queue = group.queue
         asking = self._waiting
         waiting: deque[tuple[Consumer, int]] = deque()

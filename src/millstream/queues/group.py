@@ -69,8 +69,8 @@ class Group:
         self.specials = Specials()
         self.returned = Returned()
         self._not_before: dict[int, int] = {}  # due times of attempts that a restart interrupted
-        self._getters = Getters(self)
-        self._span = Span(self)
+        self._getters = Getters()
+        self._span = Span()
         self._is_dispatching = False
         self._is_offering = False  # to members: they have been waiting for it
         self._is_cut = False  # the last look for a record ended before its end: there may be one
@@ -295,7 +295,7 @@ class Group:
         """One record to a consumer that has not joined, as soon as it is read; or `on_empty`. What was appended before
         counts, safe or not yet."""
         self.queue.touch()
-        self._getters.add(consumer)
+        self._getters.add(consumer, self.queue.next)
         self.dispatch()
 
     def dispatch(self) -> None:
@@ -308,7 +308,7 @@ class Group:
                 self._is_offering = True
                 self._hand_out_all()
             self._is_offering = False
-            self._getters.serve()
+            self._getters.serve(self)
         finally:
             self._is_dispatching = False
             self._is_offering = False
@@ -423,7 +423,7 @@ class Group:
         if self.cursor < span.end:
             self._pass_over(span.end)
             return self._next_body()
-        span.request(self.cursor, tail.first)
+        span.request(self, self.cursor, tail.first)
         return None
 
     def _pass_over(self, offset: i64) -> None:

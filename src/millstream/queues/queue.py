@@ -100,7 +100,7 @@ class Queue(Outlet):
         self.specials: dict[int, tuple[int, int]] = {}  # offset: priority, due (deadline)
         self._next_group: i64 = 1
         self.transit = Transit()
-        self._rounds = Rounds(self)
+        self._rounds = Rounds()
         self._prefix = queue_prefix(name) + b"/"
         self._nobody: Group | None = None
         self.backlog = Backlog(self, agenda.pressure, agenda.backlog_max, agenda.backlog_bytes_max)
@@ -124,6 +124,12 @@ class Queue(Outlet):
             self.footprint.count_anew(self.tail)
         for group in self.groups.values():
             group.gone.recount(group.settled)
+
+    def close(self) -> None:
+        """It is removed: nothing it has keeps it in memory."""
+        self.is_removed = True
+        self.backlog.close()
+        self._nobody = None
 
     def touch(self) -> None:
         """Somebody has to do with it: it is not abandoned."""
@@ -272,7 +278,7 @@ class Queue(Outlet):
         return not self.transit.is_over(durable)
 
     def dispatch(self) -> None:
-        is_round_over = self._rounds.dispatch()
+        is_round_over = self._rounds.dispatch(self)
         self.backlog.relax()
         if not is_round_over or self.agenda.is_awake(self):
             return  # not all of it was offered yet

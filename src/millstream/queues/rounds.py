@@ -21,15 +21,13 @@ IDLE_SHIFT: Final[i64] = (
 
 @final
 class Rounds:
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+    def __init__(self) -> None:
         self._at: i64 = 0  # the group whose turn it is; 0: a round begins
         self._visible: i64 = 0  # what all groups of this round were offered
         self._is_wanted = False  # another round: a group has more to do
 
-    def dispatch(self) -> bool:
+    def dispatch(self, queue: Queue) -> bool:
         """False when there was no time for all of them: the queue is awake, and goes on."""
-        queue = self._queue
         groups = list(queue.groups.values())
         count: i64 = len(groups)
         if count <= 1:

@@ -15,25 +15,30 @@ if TYPE_CHECKING:
 
 @final
 class Span(RecordWaiter):
-    def __init__(self, group: Group) -> None:
+    def __init__(self) -> None:
         self.end: i64 = 0  # all below it that exist were in the span
-        self._group = group
+        self._group: Group | None = None  # whose cursor waits for a request that is under way
         self._bodies: list[bytes] = []
         self._at: i64 = 0
         self._fetching: i64 = -1  # the offset a request is under way for
 
-    def request(self, first: i64, end: i64) -> None:
+    def request(self, group: Group, first: i64, end: i64) -> None:
         if self._fetching < 0:
             self._fetching = first
-            queue = self._group.queue
+            self._group = group
+            queue = group.queue
             queue.source.request(queue.number, first, end, self)
 
     def on_records(self, bodies: list[bytes], end: i64) -> None:
         asked = self._fetching
+        group = self._group
         self._fetching = -1
-        if self._group.cursor >= asked:  # else it was moved back meanwhile: this is not what comes next
+        self._group = None
+        if group is None:
+            return
+        if group.cursor >= asked:  # else it was moved back meanwhile: this is not what comes next
             self._fill(bodies, end)
-        self._group.dispatch()
+        group.dispatch()
 
     def clear(self) -> None:
         if self._bodies:

@@ -22,6 +22,7 @@ from millstream.routing.tree import Found, TopicTree
 
 STALE: Final[i64] = -1
 LIGHT: Final[i64] = 16  # receivers of a route that counts as one
+SHARED: Final[i64] = 8  # what a member of a share group counts for: it has a target of its own in every route
 LONG: Final = 4096  # bytes of a topic above which its route is made for every message: topics are memory too
 
 
@@ -199,7 +200,16 @@ class Router:
 
 def weigh(route: Route, cache_max: i64) -> i64:
     """How much of a cache it takes up: one with very many receivers as much as several, but never most of it."""
-    return 1 + min(len(route.targets) // LIGHT, cache_max // 8)
+    return 1 + min(size_of(route) // LIGHT, cache_max // 8)
+
+
+def size_of(route: Route) -> i64:
+    """How many receivers would take up as much memory."""
+    size: i64 = len(route.targets)
+    if route.shares is not None:
+        for share in route.shares:
+            size += SHARED * len(share.targets)
+    return size
 
 
 def fold_target(outlet: Outlet, subscriptions: list[Subscription]) -> Target:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from millstream.runtime.transport import TransportLink
 
 SMALL_BYTES: Final[i64] = 4096  # a read up to this goes ahead of larger ones
-ENDS: Final[i64] = 16  # lost connections; then it is looked how long the turn has taken
 LOOK_BYTES: Final[i64] = 8192  # of small reads; then it is looked how long the turn has taken
 READS_NS: Final[i64] = 5_000_000
 SMALL_READS_NS: Final[i64] = 20_000_000  # then small reads wait for the next turn too
@@ -52,7 +51,6 @@ class Intake:
             OrderedDict()
         )  # served; read when there is less to do
         self._looked_bytes: i64 = 0  # small reads since the last look at the time
-        self._ends: i64 = 0  # lost connections in this turn
         self._is_late = False  # small reads have taken their part of this turn
         self._is_spent = False  # large ones have
         self.unread: i64 = 0  # bytes that wait, of all connections
@@ -81,13 +79,11 @@ class Intake:
         return not self._is_spent
 
     def ends_at_once(self, turn_ns: i64) -> bool:
-        """Whether a lost connection is done with now. Very many may go at once: then they take turns too."""
-        if self._is_spent:
-            return False
-        self._ends += 1
-        if self._ends % ENDS == 0:
+        """Whether a lost connection is done with now. Very many may go at once, and each may leave a will to very many: then they
+        take turns too."""
+        if not self._is_spent:
             self._is_spent = self._read_ns() - turn_ns >= READS_NS
-        return True
+        return not self._is_spent
 
     def is_full(self) -> bool:
         return self.unread >= self._unread_max
@@ -118,7 +114,6 @@ class Intake:
     def work_off(self) -> bool:
         """At the end of a turn: everybody who waits gets a share, as far as the time goes. True while there is more."""
         self._looked_bytes = 0
-        self._ends = 0
         self._is_late = False
         self._is_spent = False
         if self._small or self._large:

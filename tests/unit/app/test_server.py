@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fakes import START_NS, HeldStore, World
 
-from millstream.app.server import Millstream
+from millstream.app.server import GC_THRESHOLDS, Millstream
 from millstream.config.load import config_of
 from millstream.security.quota import CONNECTIONS
 
@@ -40,3 +40,10 @@ def test_the_store_that_was_given_is_the_one_that_is_used(tmp_path: Path) -> Non
 
 async def test_stopping_what_was_never_started_is_harmless(tmp_path: Path) -> None:
     await Millstream(config_of({"data_dir": str(tmp_path)})).stop()
+
+
+def test_a_look_of_the_garbage_collector_covers_no_more_objects_than_fit_in_a_turn() -> None:
+    """But for a full one, which comes once in very many."""
+    objects, looks, rounds = GC_THRESHOLDS
+    assert objects * (looks + 2) <= 150_000
+    assert objects * (looks + 2) * rounds >= 40_000_000

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 from control_world import ControlWorld
+from fakes import FakeOutlet
 
 from millstream.app import stage_commits
 from millstream.app.control_stages import make_stage_operations
 from millstream.app.stage_commits import StageCommits
 from millstream.app.stage_files import Commit, CommitRefused
 from millstream.broker.account_options import AccountOptions
+from millstream.broker.fan_out import RECEIVERS_AT_ONCE, RECEIVERS_PER_STEP
+from millstream.broker.tasks import STEPS_PER_TURN
 from millstream.model.errors import Reason
+from millstream.routing.subscription import Subscription
 from millstream.runtime.control import ControlRefusal
 from millstream.runtime.failpoints import NoFailpoints
 from millstream.security.acl import parse_acl
@@ -79,6 +83,17 @@ async def test_the_decision_comes_first_and_every_slice_says_how_far_it_came(wor
     assert world.store.kinds == expected
     assert await world.payloads("out") == [str(at) for at in range(310)]
     assert world.files() == []
+
+
+async def test_rows_that_go_to_very_many_receivers_share_a_slice_with_few_others(world: StageWorld) -> None:
+    router = world.broker.get_account("default").router
+    for _ in range(RECEIVERS_AT_ONCE):
+        router.subscribe(Subscription(FakeOutlet(), b"t", b"", 0, False, False, 0))
+    commit = world.stage_topics(*[b"t"] * 100)
+    world.store.kinds.clear()
+    assert await world.commits.commit(commit) == (100, False)
+    per_slice = STEPS_PER_TURN * RECEIVERS_PER_STEP // RECEIVERS_AT_ONCE
+    assert world.store.kinds == [BEGUN, *[ADVANCED] * -(-100 // per_slice)]
 
 
 async def test_a_batch_without_rows_is_done_as_well(world: StageWorld) -> None:

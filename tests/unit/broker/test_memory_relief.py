@@ -5,7 +5,7 @@ from __future__ import annotations
 from fakes import MEMORY_LIMIT, FakeLine, World
 from queue_world import FakeConsumer, purge
 
-from millstream.broker.conditions import MEMORY_CRITICAL, MEMORY_HIGH
+from millstream.broker.conditions import MEMORY_CRITICAL, MEMORY_HIGH, PUBLISHERS_SLOWED
 from millstream.broker.line import Line
 from millstream.broker.memory_port import MemoryPort, Offender
 from millstream.broker.memory_relief import MemoryRelief
@@ -35,6 +35,7 @@ class Port(MemoryPort):
         self.resumed = 0
         self.folds = 0
         self.outside = 0
+        self.held: tuple[str, int] = ("", 0)
 
     def lines(self) -> list[Line]:
         return []
@@ -53,6 +54,9 @@ class Port(MemoryPort):
 
     def resume(self, count_max: int) -> None:
         self.resumed += 1
+
+    def find_held(self) -> tuple[str, int]:
+        return self.held
 
     def fold(self) -> None:
         self.folds += 1
@@ -105,6 +109,20 @@ def test_publishers_go_on_only_when_memory_is_below_the_high_mark() -> None:
     assert world.port.resumed == 0
     world.tick(60)
     assert world.port.resumed == 1
+
+
+def test_publishers_that_wait_for_memory_are_named_once_a_second() -> None:
+    world = ReliefWorld()
+    health = world.broker.health
+    world.tick(75)
+    assert health.find(PUBLISHERS_SLOWED) is None  # nobody brings much
+    world.port.held = ("c from 10.0.0.1", 3)
+    for _ in range(30):
+        world.tick(75, 0.1)
+    told = health.find(PUBLISHERS_SLOWED)
+    assert told is not None
+    assert told.cause == "c from 10.0.0.1 waits for memory, and 2 others wait"
+    assert told.count == 3
 
 
 def test_above_the_critical_mark_publishes_are_refused_or_dropped_and_counted() -> None:

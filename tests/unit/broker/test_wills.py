@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from fakes import FakeLine, World, make_message
 
+from millstream.broker.fan_out import RECEIVERS_AT_ONCE, RECEIVERS_PER_STEP
 from millstream.broker.session import Session
+from millstream.broker.tasks import STEPS_PER_TURN
 from millstream.broker.will import Will
 from millstream.model.limits import NEVER_EXPIRES
 from millstream.model.message import NANOSECONDS
@@ -145,3 +147,23 @@ def test_a_session_does_not_hear_its_own_will_if_it_asked_for_no_local() -> None
     world.subscribe(session, b"will/#", no_local=True)
     world.drop(session)
     assert session.queued_count() == 0
+
+
+def test_wills_to_very_many_that_are_due_at_once_do_not_share_a_tick() -> None:
+    world = World()
+    for number in range(RECEIVERS_AT_ONCE):
+        watcher, _ = world.connect(f"watcher{number}")
+        world.subscribe(watcher, b"will/#")
+    per_tick = STEPS_PER_TURN * RECEIVERS_PER_STEP // RECEIVERS_AT_ONCE
+    for number in range(3 * per_tick):
+        session, _ = world.connect(f"c{number}", will=make_will(10))
+        world.drop(session)
+    sent = []
+    counters = world.account.counters
+    world.now_ns += 11 * NANOSECONDS
+    while counters.wills_sent < 3 * per_tick:
+        before = counters.wills_sent
+        world.broker.on_tick(world.now_ns, 0)
+        sent.append(counters.wills_sent - before)
+        world.broker.work_off()
+    assert max(sent) <= per_tick

@@ -106,6 +106,29 @@ def test_exactly_once_is_not_cut() -> None:
     assert kinds(peer.take()) == [PubRec]
 
 
+def test_exactly_once_to_very_many_is_not_begun_when_the_time_of_the_turn_is_spent() -> None:
+    """As it cannot be cut, those of many publishers at once would keep everybody waiting for all of them."""
+    world = MqttWorld()
+    lines = receivers(world, RECEIVERS_AT_ONCE + 1)
+    peer = world.client(Connect(5, "publisher"))
+    world.broker.tasks.spend(STEPS_PER_TURN)
+    read(peer, Publish(b"t", b"1", 2, packet_id=1), PingReq(), Publish(b"t", b"2", 2, packet_id=2))
+    assert reached(lines) == 0
+    assert peer.link.waits_for_turn
+    assert kinds(peer.take()) == [PubRec, PingResp, PubRec]
+    assert [payloads(line) for line in lines] == [[b"1", b"2"]] * len(lines)
+    assert world.account.counters.messages_received == 2
+
+
+def test_exactly_once_to_few_does_not_wait_for_a_turn() -> None:
+    world = MqttWorld()
+    lines = receivers(world, 10)
+    peer = world.client(Connect(5, "publisher"))
+    world.broker.tasks.spend(STEPS_PER_TURN)
+    read(peer, Publish(b"t", b"1", 2, packet_id=1))
+    assert reached(lines) == 10
+
+
 def test_many_small_publishes_to_some_hundred_receivers_are_cut_between_them() -> None:
     world = MqttWorld()
     lines = receivers(world, 500)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
 
 import pytest
 from queue_world import MILLISECONDS, QueueWorld
 
 from millstream.model.errors import Reason, Refused
+from millstream.queues.backlog import Backlog
 from millstream.queues.catalog import RELEASE_MAX, TICK_MAX
 from millstream.queues.definition import Definition, make_definition
+from millstream.queues.group import Group
+from millstream.queues.queue import Queue
 from millstream.storage import queue_facts
 
 
@@ -206,3 +211,30 @@ def test_what_a_deleted_transient_queue_held_is_let_go_in_slices(world: QueueWor
     world.catalog.on_tick(2)
     world.loop()
     assert sys.getrefcount(last) == held[1] - 1
+
+
+@pytest.fixture
+def unfreed() -> Iterator[list[object]]:
+    """What only the garbage collector could free: filled by `gc.collect`."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    yield gc.garbage
+    gc.set_debug(0)
+    gc.garbage.clear()
+    gc.enable()
+
+
+@pytest.mark.parametrize("kind", ["ephemeral", "work", "stream"])
+def test_a_removed_queue_is_freed_at_once(world: QueueWorld, unfreed: list[object], kind: str) -> None:
+    """Very many that are declared and deleted would hold the loop for as long as the collector looks at them."""
+    queue = world.declare(kind=kind)
+    world.fill(queue, 3)
+    world.join(queue, credit=1)
+    queue.nobody()
+    world.catalog.delete(queue)
+    del queue
+    world.loop()
+    world.catalog.on_tick(world.clock.now_ns)
+    gc.collect()
+    assert [each for each in unfreed if isinstance(each, (Queue, Group, Backlog))] == []

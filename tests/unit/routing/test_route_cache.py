@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes import FakeOutlet
 
-from millstream.routing.router import LONG, Router
+from millstream.routing.router import LIGHT, LONG, SHARED, Router
 from millstream.routing.subscription import Subscription
 
 
@@ -47,6 +47,18 @@ def test_a_full_cache_is_emptied_and_routes_held_elsewhere_are_stale() -> None:
     for number in range(100):
         router.find_route(b"%d" % number)
         assert len(router._routes) <= 3
+
+
+def test_members_of_share_groups_count_in_the_cache() -> None:
+    """Each has a target of its own in every route."""
+    router = Router(1000)
+    members = 10 * int(LIGHT) // int(SHARED)
+    for _ in range(members):
+        router.subscribe(plain(FakeOutlet(), b"+", 0, b"g"))
+    for number in range(300):
+        router.find_route(b"%d" % number)
+        assert len(router._routes) <= 1 + 1000 // (1 + 10)
+    assert router.cache_weight() <= 1000 + 11
 
 
 def test_the_route_of_a_very_long_topic_is_not_remembered() -> None:

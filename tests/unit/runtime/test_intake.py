@@ -254,6 +254,19 @@ def test_very_many_lost_connections_end_by_turns() -> None:
     assert all(client.endpoint.is_lost for client in clients)
 
 
+def test_connections_that_take_long_to_end_do_not_end_in_one_turn() -> None:
+    """Each may leave a will to very many."""
+    world = IntakeWorld()
+    clients = [Client(world) for _ in range(10)]
+    for client in clients:
+        client.endpoint.end_ns = 100_000_000
+        client.link.connection_lost(None)
+    assert sum(client.endpoint.is_lost for client in clients) == 1
+    for ended in range(2, 11):
+        world.end_turn()
+        assert sum(client.endpoint.is_lost for client in clients) == ended
+
+
 def test_a_lost_connection_that_is_told_to_wait_before_its_turn_to_end_is_ended() -> None:
     world = IntakeWorld()
     clients = [Client(world) for _ in range(300)]

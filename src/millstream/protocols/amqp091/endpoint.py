@@ -37,6 +37,7 @@ from millstream.protocols.amqp091.mapping import ENDING_CODES, ENDING_TEXTS, REP
 from millstream.protocols.amqp091.methods import on_method
 from millstream.protocols.amqp091.publishing import Place
 from millstream.protocols.amqp091.transaction import TransactionRoom
+from millstream.protocols.amqp091.unread import Unread
 from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import (
     BasicAck,
@@ -95,7 +96,7 @@ class AmqpEndpoint(Endpoint):
         self._stalled: list[Event] = []  # what was read and cannot be stored now
         self._waits_for_store = False
         self._is_held = False  # until an outlet it publishes to has room
-        self._is_stuffed = False  # until it reads what it asked for
+        self._unread = Unread()
         limits = context.limits
         self.subscribed: i64 = 0  # what it made and joined since its rate was looked at
         self.has_rate = limits.message_rate > 0 or limits.subscribe_rate > 0
@@ -153,7 +154,9 @@ class AmqpEndpoint(Endpoint):
         if self._leaves_ns and now_ns >= self._leaves_ns:
             self.link.close()
         self.context.broker.clock.now_ns = now_ns
-        is_waiting = self._waits_for_store or self._is_held or self._is_stuffed or self.chores.is_busy()
+        is_waiting = (
+            self._waits_for_store or self._is_held or self._unread.is_too_much or self.chores.is_busy()
+        )
         if is_waiting or now_ns < self._paid_ns:
             self.machine.touch(now_ns)  # it is we who do not listen
         self.handle(self.machine.on_deadline(now_ns))
@@ -191,8 +194,7 @@ class AmqpEndpoint(Endpoint):
         was_blocked = self.is_blocked
         self.is_lagging = False
         self.is_blocked = False
-        if self._is_stuffed:
-            self._is_stuffed = False
+        if self._unread.take_caught_up():
             self._read_on()
         if was_blocked:
             self._pump()
@@ -217,10 +219,8 @@ class AmqpEndpoint(Endpoint):
             self.handed_bytes += sent
             if self.is_lagging and not self.is_blocked:
                 self.is_blocked = self.link.unsent_bytes() >= self.context.broker.memory.unsent_high
-            if self.is_blocked and not self._is_stuffed:
-                self._is_stuffed = self.link.unsent_bytes() >= self.context.broker.memory.unsent_max
-                if self._is_stuffed:
-                    self.link.pause_reading()
+            if self.is_blocked:
+                self._unread.check(self)
         if self._is_closing and self._leaves_ns == 0 and not self.chores.is_busy():
             self.link.close()
         elif self.account is not None and not self.machine.is_open:
@@ -237,7 +237,7 @@ class AmqpEndpoint(Endpoint):
 
     def is_stuffed(self) -> bool:
         """Whether it has not taken what it asked for."""
-        return self._is_stuffed or self.outbox.size_bytes() >= ANSWERS_MAX
+        return self._unread.is_too_much or self.outbox.size_bytes() >= ANSWERS_MAX
 
     def _pump(self) -> None:
         """There is room again: queues hand out in their next turn."""
@@ -253,6 +253,7 @@ class AmqpEndpoint(Endpoint):
     def on_tick(self, now_ns: i64) -> None:
         if self._stalled:
             self.on_durable()
+        self._unread.on_tick(self, now_ns)
         for channel in list(self.channels.values()):
             if channel.is_overdue(now_ns):
                 self.refuse(channel, channel.time_out(), 0, 0)
@@ -465,7 +466,7 @@ class AmqpEndpoint(Endpoint):
         self._read_on()
 
     def _read_on(self) -> None:
-        if not self._is_held and not self._is_stuffed:
+        if not self._is_held and not self._unread.is_too_much:
             self.link.resume_reading()
 
     # ------------------------------------------------------------------- store

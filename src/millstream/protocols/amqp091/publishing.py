@@ -35,7 +35,7 @@ from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import BasicNack, BasicPublish, BasicReturn
 from millstream.protocols.amqp091.wire.properties import decode_properties, delivery_mode_of, without_headers
 from millstream.protocols.amqp091.wire.violation import Violation
-from millstream.routing.router import Route
+from millstream.routing.router import Route, size_of
 
 if TYPE_CHECKING:
     from millstream.protocols.amqp091.channel import Channel
@@ -264,7 +264,7 @@ class Publisher:
             before: i64 = self._account.walks.steps
             place = self._make_place(exchange, key, properties)
             self._pace(self._account.walks.steps - before)
-            if place.route.is_by_headers or len(place.route.targets) > TARGETS_MAX:
+            if place.route.is_by_headers or size_of(place.route) > TARGETS_MAX:
                 return place
             if len(self._places) >= ROUTES_MAX:
                 self._places.clear()

@@ -66,6 +66,10 @@ class Backlog(Task):
         """Whether what follows must wait: the share is spent, or something goes on that it comes behind."""
         return self._job is not None or (self._spent > 0 and self._spent >= self._share)
 
+    def has_time(self) -> bool:
+        """Whether this turn has some left for what cannot be cut."""
+        return self._share > 0
+
     def start(self, job: Job) -> None:
         """Carry it out, now as far as the share goes."""
         if job.run():

@@ -23,7 +23,7 @@ from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.protocols.endpoint import Link
 from millstream.protocols.mqtt.backlog import Backlog
 from millstream.protocols.mqtt.context import MqttContext
-from millstream.protocols.mqtt.fanning_out import PublishingRun, go_on
+from millstream.protocols.mqtt.fanning_out import PublishingRun, go_on, postpone
 from millstream.protocols.mqtt.handshake import SCRAM, Handshake, window_of
 from millstream.protocols.mqtt.machine.events import (
     AlikeReceived,
@@ -103,8 +103,8 @@ class MqttEndpoint(Outgoing):
     def tell_limited(self, text: str) -> None:
         session = self.session
         if session is not None:
-            name = session.principal.name
-            self._context.observer.limited(session.key.client_id, name, self.link.address, text)
+            key, name = session.key, session.principal.name
+            self._context.observer.limited(key.client_id, name, self.link.address, text)
 
     def handle_kept(self) -> None:
         """What came while nothing was parsed."""
@@ -174,7 +174,7 @@ class MqttEndpoint(Outgoing):
                 break
             at += 1
             if isinstance(event, RunReceived):
-                route = self._find_route(event.topic)
+                route = self.find_route(event.topic)
                 if run is not None and run_route is not None:
                     if (
                         route is not None
@@ -331,7 +331,7 @@ class MqttEndpoint(Outgoing):
 
     # ---------------------------------------------------------------- publish
 
-    def _find_route(self, topic: bytes) -> Route | None:
+    def find_route(self, topic: bytes) -> Route | None:
         """Where a topic goes, or None when this client may not publish there or there is no such topic."""
         session = self.session
         assert session is not None
@@ -381,7 +381,7 @@ class MqttEndpoint(Outgoing):
 
     def _on_publish(self, event: PublishReceived) -> None:
         session = self.session
-        if session is None:
+        if session is None or (event.qos == 2 and postpone(self, event)):
             return
         context = self._context
         qos: i64 = event.qos
@@ -392,7 +392,7 @@ class MqttEndpoint(Outgoing):
             self._charge(1)
         if qos and not self._check_numbered(event, session):
             return
-        route = self._find_route(event.topic)
+        route = self.find_route(event.topic)
         if route is None:
             self._on_no_route(event.topic, 1)
             if qos and not self._is_closing:
@@ -422,9 +422,8 @@ class MqttEndpoint(Outgoing):
 
     def _on_alike(self, event: AlikeReceived) -> None:
         """Publishes like the one before them: into their queue as one if it takes them so, else each by itself."""
-        if self.session is None or self._store_alike(event, self.session):
-            return
-        self.handle(list(event.take_apart()))
+        if self.session is not None and not self._store_alike(event, self.session):
+            self.handle(list(event.take_apart()))
 
     def _store_alike(self, event: AlikeReceived, session: Session) -> bool:
         context = self._context
@@ -432,7 +431,7 @@ class MqttEndpoint(Outgoing):
         open_ids: i64 = self._unanswered + count + session.received_id_count()
         if self.machine.version == 5 and open_ids > context.limits.receive_maximum:
             return False
-        route = self._find_route(event.first.topic)
+        route = self.find_route(event.first.topic)
         if route is None:
             return False
         message = to_message(event.first, session.key.client_id, context.broker.clock.now_ns)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from millstream.broker.broker import Broker
-from millstream.broker.fan_out import FanOut, steps_of
+from millstream.broker.fan_out import RECEIVERS_AT_ONCE, FanOut, steps_of
 from millstream.broker.session import Session
 from millstream.model.message import Message
 from millstream.protocols.mqtt.backlog import Job
+from millstream.protocols.mqtt.machine.events import PublishReceived
 from millstream.protocols.mqtt.outgoing import PUBACK
 from millstream.routing.router import Route
 
@@ -31,6 +32,19 @@ def go_on(endpoint: MqttEndpoint, broker: Broker, route: Route, packet_id: i64) 
     if steps:
         endpoint.backlog.spend(steps)
     return False
+
+
+def postpone(endpoint: MqttEndpoint, event: PublishReceived) -> bool:
+    """Exactly once cannot be cut: to very many receivers it is one long piece of work, and a read begins none of them when the time
+    of its turn is spent. True: it waits, and what the client sent behind it."""
+    if endpoint.backlog.has_time():
+        return False
+    route = endpoint.find_route(event.topic)
+    if route is None or len(route.targets) <= RECEIVERS_AT_ONCE:
+        return False
+    endpoint.backlog.put([event])
+    endpoint.backlog.spend(1)  # what is behind it is due to wait too
+    return True
 
 
 @final

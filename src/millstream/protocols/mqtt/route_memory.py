@@ -15,7 +15,7 @@ from millstream.model.topic import find_topic_fault
 from millstream.protocols.mqtt.backlog import Backlog
 from millstream.protocols.mqtt.context import RouteCount
 from millstream.protocols.mqtt.mapping import is_for_broker_only
-from millstream.routing.router import Route
+from millstream.routing.router import Route, weigh
 
 ROUTES_MAX: Final[i64] = 32_768  # topics a connection remembers
 ALL_ROUTES_MAX: Final[i64] = 1_000_000  # all of them together
@@ -82,7 +82,7 @@ class RouteMemory:
         return route
 
     def _remember(self, topic: bytes, route: Route) -> None:
-        weight: i64 = 1 + len(topic) // TOPIC_UNIT
+        weight: i64 = weigh(route, ROUTES_MAX) + len(topic) // TOPIC_UNIT
         if self._own + weight > ROUTES_MAX or (
             self._total.count + weight > ALL_ROUTES_MAX and self._own + weight > OWN_ROUTES
         ):
@@ -90,7 +90,9 @@ class RouteMemory:
         routes = self._routes
         if routes is None:
             routes = self._routes = {}
-        if topic not in routes:
-            self._own += weight
-            self._total.count += weight
+        replaced = routes.get(topic)
+        if replaced is not None:
+            weight -= weigh(replaced, ROUTES_MAX) + len(topic) // TOPIC_UNIT
+        self._own += weight
+        self._total.count += weight
         routes[topic] = route

@@ -6,6 +6,7 @@ import pytest
 from amqp091_traffic import client_with, consume, frames_of, publish, queue, ready
 from amqp091_world import AmqpPeer, AmqpWorld
 
+from millstream.broker.conditions import CLIENT_NOT_READING
 from millstream.broker.queue_access import GROUPS_MAX
 from millstream.model.limits import Limits
 from millstream.model.message import NANOSECONDS
@@ -61,6 +62,33 @@ def test_a_client_that_does_not_read_its_answers_is_not_read_either() -> None:
     world.move(0.05)
     world.settle_down()
     assert peer.take() == [BasicGetEmpty()]
+
+
+def test_a_client_that_does_not_read_its_answers_for_long_is_named() -> None:
+    world = AmqpWorld(Limits(unsent_bytes_max=10_000, amqp_body_size_max=5_000))
+    peer, health = client_with(world, queue()), world.broker.health
+    make_lag(peer, 2 * 1024 * 1024)
+    peer.say(QueueDeclare(b"q", True, False, False, False, False, {}), 1)
+    world.context.on_tick(world.now_ns)
+    assert health.find(CLIENT_NOT_READING) is None  # it may be about to
+    world.move(1.0)
+    world.context.on_tick(world.now_ns)
+    told = health.find(CLIENT_NOT_READING)
+    assert told is not None
+    assert told.cause.startswith(peer.endpoint.describe())
+    assert health.totals()[CLIENT_NOT_READING.name] == 1
+
+
+def test_a_client_that_reads_its_answers_in_time_is_not_named() -> None:
+    world = AmqpWorld(Limits(unsent_bytes_max=10_000, amqp_body_size_max=5_000))
+    peer = client_with(world, queue())
+    make_lag(peer, 2 * 1024 * 1024)
+    peer.say(QueueDeclare(b"q", True, False, False, False, False, {}), 1)
+    peer.link.unsent = 0
+    peer.endpoint.on_caught_up()
+    world.move(2.0)
+    world.context.on_tick(world.now_ns)
+    assert world.broker.health.find(CLIENT_NOT_READING) is None
 
 
 def test_what_others_send_to_a_slow_reader_does_not_stop_its_own_words() -> None:

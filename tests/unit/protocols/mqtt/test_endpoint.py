@@ -9,6 +9,7 @@ from millstream.broker.account_options import AccountOptions
 from millstream.broker.line import Ending
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
+from millstream.protocols.mqtt.route_memory import ROUTES_MAX
 from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import (
@@ -28,7 +29,7 @@ from millstream.protocols.mqtt.wire.packets import (
 )
 from millstream.protocols.mqtt.wire.packets import Will as WillPacket
 from millstream.protocols.mqtt.wire.properties import Properties
-from millstream.routing.router import LONG
+from millstream.routing.router import LIGHT, LONG, SHARED
 from millstream.security.acl import Authorizer, parse_acl
 from millstream.security.quota import SESSIONS, Bound, Quota
 from millstream.security.quotas import QuotaTerms, make_quota
@@ -177,6 +178,19 @@ def test_a_topic_that_cannot_be_ends_the_connection(topic: bytes, reason: int, q
     assert len(got) == 1
     assert sender.link.is_closed
     assert publishes(receiver.take()) == [(b"a", b"good", 0)]
+
+
+def test_a_connection_remembers_fewer_routes_to_many_members_of_share_groups() -> None:
+    world = MqttWorld()
+    for number in range(2000):
+        session, _ = world.connect(f"m{number}", expiry_s=0)
+        world.subscribe(session, b"$share/g/t/+", 0)
+    sender = world.client(Connect(5, "s"))
+    for number in range(100):
+        sender.send(Publish(b"t/%d" % number, b""))
+    weight = 1 + SHARED * 2000 // LIGHT
+    assert len(sender.endpoint._routes.topics()) <= ROUTES_MAX // weight
+    assert world.context.route_count.count <= ROUTES_MAX
 
 
 def test_a_connection_does_not_remember_very_long_topics() -> None:
