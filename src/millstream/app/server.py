@@ -205,7 +205,8 @@ class Millstream:
         loop = asyncio.get_running_loop()
         broker = self.broker
         wakeup = self._wakeup
-        pool = OutboxPool(wakeup)
+        pool = OutboxPool(wakeup, time.monotonic_ns)
+        self._turn.write_to(pool)
         wakeup.start(pool, self._turn.end)
         auth = self.config.auth
         self._verifier = verifier = Verifier(
@@ -216,6 +217,7 @@ class Millstream:
             self.health,
         )
         self._gate = gate = self._make_gate(pool, verifier)
+        self._turn.listen(gate.on_durable)
         self._descriptors = Descriptors(self.health, gate)
         self._busy_clients = BusyClients(gate, self.health)
         self._memory.start(broker, gate, None if self._durable is None else self._durable.seal)
@@ -408,6 +410,8 @@ class Millstream:
                 self.broker.on_tick(now_ns, int(time.time()))
                 self._watch_system(count)
                 self._memory.on_tick(now_ns)
+                if self._gate is not None:
+                    self._gate.on_durable()
                 if self._busy_clients is not None:
                     self._busy_clients.on_tick(now_ns)
                 self._deadlines.on_tick(now_ns)

@@ -36,6 +36,7 @@ from millstream.broker.subscription_set import to_stored
 from millstream.broker.tasks import TaskQueue
 from millstream.broker.turn_figures import TurnFigures
 from millstream.broker.will import Will
+from millstream.broker.wills import Wills
 from millstream.model.clock import Clock
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import NEVER_EXPIRES, Limits
@@ -53,7 +54,7 @@ from millstream.security.principal import Principal
 from millstream.security.quota import CONNECTIONS, SESSIONS, SUBSCRIPTIONS, Usage
 from millstream.security.quotas import ANYBODY
 from millstream.storage.record_source import RecordSource
-from millstream.storage.store import Store, StoredSession, StoredSubscription, StoredWill
+from millstream.storage.store import Store, StoredSession, StoredSubscription
 
 DEFAULT_ACCOUNT: Final = "default"
 RETAINED_SWEEP_NS: Final[i64] = 60 * NANOSECONDS
@@ -87,6 +88,7 @@ class Broker:
         self.turns = TurnFigures(self.health)
         self.memory = memory or MemoryBudget(limits)
         self.publishing = Publishing(limits, self.memory, self.health)
+        self.wills = Wills(store, authorizer, self.clock, self.memory, self.publish_internal)
         self._authenticator = authenticator
         self._revoked = RevokedRights(self.health)
         self.accounts: dict[str, Account] = {}
@@ -164,7 +166,7 @@ class Broker:
             return session, False
         account.resume(session, principal)
         session.expires_ns = 0
-        self._cancel_will(session)
+        self.wills.drop(session)  # resumed before its delay was over: it is not sent [MQTT-3.1.3-9]
         self._schedule.update(session)
         self._count_connection(account, usage)
         return session, True
@@ -177,14 +179,13 @@ class Broker:
     def start_session(self, session: Session, expiry_s: i64, will: Will | None) -> None:
         """Terms of this connection: how long the session outlives it, and what it leaves behind."""
         session.expiry_s = expiry_s
-        session.will = will
+        if will is not None:
+            self.wills.put(session, will)
         if expiry_s or will is not None or session.is_stored:
             session.is_stored = True
             self.store.session_saved(session.key, session.principal.name, expiry_s, 0)
         if will is not None:
-            self.store.will_saved(
-                session.key, StoredWill(will.message, int(will.delay_s), 0, int(will.lifetime_s))
-            )
+            self.wills.store(session, will)
 
     def change_expiry(self, session: Session, expiry_s: i64) -> None:
         session.expiry_s = expiry_s
@@ -197,8 +198,8 @@ class Broker:
         account = session.account
         account.connected -= 1
         session.usage.add(CONNECTIONS, -1)
-        if not with_will and session.will is not None:
-            self._drop_will(session)
+        if not with_will:
+            self.wills.drop(session)
         if session.expiry_s == 0:
             self.end_session(session, line)
             return
@@ -208,12 +209,9 @@ class Broker:
         if will is not None:
             will.due_ns = now_ns + will.delay_s * NANOSECONDS
             if will.delay_s == 0:
-                self._send_will(session)
+                self.wills.send(session)
             else:
-                self.store.will_saved(
-                    session.key,
-                    StoredWill(will.message, int(will.delay_s), int(will.due_ns), int(will.lifetime_s)),
-                )
+                self.wills.store(session, will)
         if session.expiry_s != NEVER_EXPIRES:
             session.expires_ns = now_ns + session.expiry_s * NANOSECONDS
         self._schedule.update(session)
@@ -228,7 +226,7 @@ class Broker:
         self._schedule.update(session)
         self.tasks.start(SessionEnd(session, line))
         if session.will is not None:
-            self._send_will(session)
+            self.wills.send(session)
         if account.sessions.get(session.key.client_id) is session:
             del account.sessions[session.key.client_id]
             self.session_count -= 1
@@ -236,39 +234,6 @@ class Broker:
             session.usage.add(SUBSCRIPTIONS, -int(session.subscriptions.count()))
         if session.is_stored:
             self.store.session_removed(session.key)
-
-    # ------------------------------------------------------------------ wills
-
-    def _cancel_will(self, session: Session) -> None:
-        """Resumed before the delay was over: the will is not sent [MQTT-3.1.3-9]."""
-        if session.will is not None:
-            self._drop_will(session)
-
-    def _drop_will(self, session: Session) -> None:
-        session.will = None
-        self.store.will_removed(session.key)
-
-    def _send_will(self, session: Session) -> None:
-        will = session.will
-        assert will is not None
-        self._drop_will(session)
-        account = session.account
-        message = will.message
-        if not self.authorizer.can_publish(session.principal, session.key.client_id, message.topic):
-            account.counters.publishes_denied += 1
-            return
-        account.counters.wills_sent += 1
-        if will.lifetime_s:
-            message = Message(
-                message.topic,
-                message.payload,
-                message.guarantee,
-                message.retain,
-                message.properties,
-                self.clock.now_ns + will.lifetime_s * NANOSECONDS,
-                message.publisher,
-            )
-        self.publish_internal(account, message, session)
 
     def publish_internal(self, account: Account, message: Message, publisher: Session | None) -> Reason:
         """Publish something the broker itself has to say, or says for someone who left."""
@@ -416,7 +381,7 @@ class Broker:
             return
         will = session.will
         if will is not None and will.due_ns and will.due_ns <= now_ns:
-            self._send_will(session)
+            self.wills.send(session)
         if session.expires_ns and session.expires_ns <= now_ns:
             session.account.counters.sessions_expired += 1
             self.end_session(session)
@@ -492,7 +457,7 @@ class Broker:
             message.topic = make_canonical(message.topic)
             will = Will(message, stored.will.delay_s, stored.will.lifetime_s)
             will.due_ns = stored.will.due_ns or now_ns + will.delay_s * NANOSECONDS
-            session.will = will
+            self.wills.put(session, will)
         if session.expiry_s == 0:
             session.expires_ns = now_ns if session.will is None else session.will.due_ns or now_ns
         elif session.expiry_s != NEVER_EXPIRES:

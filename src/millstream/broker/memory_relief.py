@@ -26,7 +26,7 @@ SURVEY_NS: Final[i64] = NANOSECONDS
 GIVE_BACK_NS: Final[i64] = 2 * NANOSECONDS
 TOLD_NS: Final[i64] = NANOSECONDS  # between two times that held publishers are named
 SHED_NS: Final[i64] = 250_000_000  # what was shed needs so long to show
-ALONE: Final = ("input", "queue_tails", "transient_queues", "retained")  # kinds that share nothing
+ALONE: Final = ("input", "queue_tails", "transient_queues", "retained", "wills")  # kinds that share nothing
 READ_BYTES: Final[i64] = 512 * 1024  # what a publisher that goes on may bring with its first read
 
 

@@ -89,6 +89,7 @@ class MemorySurvey(Task):
             "queue_tails": self._tails,
             "transient_queues": self._transient,
             "retained": retained_bytes(self._broker),
+            "wills": int(self._broker.memory.wills),
             "caches": caches,
             "log": self._broker.store.backlog_bytes(),
         }

@@ -34,6 +34,11 @@ SHOWN_MAX: Final = 200  # bytes of a topic in a sentence
 FAN_OUT_SLICE: Final = 256  # deferred publishes worked off per loop iteration
 
 
+def weight_of(message: Message, route: Route) -> i64:
+    """About how many bytes of memory it takes until all have it."""
+    return (len(message.payload) + MESSAGE_OVERHEAD) * len(route.targets)
+
+
 @final
 class Publishing:
     """Fan-out, retained messages, and the queue of deferred fan-outs (`async_fan_out`)."""
@@ -60,10 +65,11 @@ class Publishing:
                 self.publish(account, route, message, publisher)
             return
         memory = self._memory
-        memory.intake += run.size_bytes * len(route.targets)
+        weight: i64 = run.size_bytes * len(route.targets)
+        memory.intake += weight
         if memory.intake >= memory.check_at:
             memory.look()
-        if memory.is_critical:
+        if memory.is_critical and memory.refuses(weight):
             account.counters.dropped_memory += run.count
             return
         if len(route.targets) > RECEIVERS_AT_ONCE:
@@ -88,10 +94,11 @@ class Publishing:
         if single is None or route.settles or route.refusal is not SUCCESS:
             return False
         memory = self._memory
-        memory.intake += len(burst.buffer) + burst.count * MESSAGE_OVERHEAD
+        weight: i64 = len(burst.buffer) + burst.count * MESSAGE_OVERHEAD
+        memory.intake += weight
         if memory.intake >= memory.check_at:
             memory.look()
-        if memory.is_critical:
+        if memory.is_critical and memory.refuses(weight):
             return False
         return account.store.refusal() is SUCCESS and single.outlet.deliver_burst(burst)
 
@@ -108,10 +115,11 @@ class Publishing:
         whole, which has begun, is stored however much waits for the disk. Who `may_wait` asks for the rest: until it is
         done nothing is promised."""
         memory = self._memory
-        memory.intake += (len(message.payload) + MESSAGE_OVERHEAD) * len(route.targets)
+        weight: i64 = weight_of(message, route)
+        memory.intake += weight
         if memory.intake >= memory.check_at:
             memory.look()
-        if memory.is_critical and not is_part:
+        if memory.is_critical and not is_part and memory.refuses(weight):
             account.counters.dropped_memory += 1
             return UNAVAILABLE
         if (message.guarantee or message.retain or route.is_stored) and not is_part:

@@ -6,6 +6,7 @@ memory grow adds to `intake`, and as soon as that reaches `check_at` the size is
 
 Invariants
 - Above the high mark `is_high` is true, above the critical mark `is_critical` is true as well; both end 5 % lower.
+- What is large is refused first (`refuses`): what is small only where the limit itself is reached.
 - With a limit of 0 nothing is ever measured and neither is ever true.
 """
 
@@ -24,6 +25,8 @@ STEP_MAX: Final[i64] = 16 * 1024 * 1024
 UNSENT_MIN: Final[i64] = 64 * 1024
 LAG_MIN: Final[i64] = 16 * 1024
 MESSAGE_OVERHEAD: Final[i64] = 256  # bytes of the objects that stand for one message, about
+SMALL_MESSAGE: Final[i64] = 4096  # with all its copies: what is no larger is the last to be refused
+SMALL_OBJECT: Final[i64] = 16 * 1024  # the same of a session, a connection, a queue
 RETAINED_OVERHEAD: Final[i64] = 512  # the same for a retained message and its place in the tree
 
 
@@ -58,6 +61,7 @@ class MemoryBudget:
         self.unsent_max: i64 = limits.unsent_bytes_max
         self.retained: i64 = 0  # bytes of retained messages, overhead included
         self.retained_max: i64 = self.limit * 35 // 100 if self.limit else NEVER
+        self.wills: i64 = 0  # bytes of wills, overhead included
         self.connections_dropped: i64 = 0  # because of what they held
         self.refused: i64 = 0  # sessions, queues, subscriptions and the like that were not made
         self.by_kind: dict[str, int] = {}  # bytes, by the last survey
@@ -123,16 +127,26 @@ class MemoryBudget:
             values["kinds/" + name] = str(size)
         return values
 
+    def refuses(self, weight: i64) -> bool:
+        """Whether a message that takes so many bytes cannot be had: above the critical mark one that is not small, at the
+        limit any."""
+        return self.is_critical and (weight > SMALL_MESSAGE or self._is_used_up())
+
     def is_too_short_for(self, weight: i64, held: i64) -> bool:
-        """Whether one more of something that takes `weight` bytes cannot be had, because memory is critically short and those
-        that are there hold more than a sixteenth of the limit."""
+        """Whether one more object that takes so many bytes cannot be had: above the high mark one that is not small, at the
+        limit any; where those that are there hold more than a sixteenth of the limit."""
         self.intake += weight
         if self.intake >= self.check_at:
             self.look()
-        if not self.is_critical or held <= self.limit // 16:
+        if not self.is_high or held <= self.limit // 16:
+            return False
+        if weight <= SMALL_OBJECT and not self._is_used_up():
             return False
         self.refused += 1
         return True
+
+    def _is_used_up(self) -> bool:
+        return self.is_critical and (self.resident >= self.limit or self._outside >= self.limit)
 
     # ----------------------------------------------------------------- shares
 

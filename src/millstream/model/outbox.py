@@ -8,6 +8,8 @@ by reference beside it, in order.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
 from typing import Final, final
 
 from librt.strings import BytesWriter
@@ -18,6 +20,8 @@ KEEP: Final[i64] = 1 << 18  # larger builders are not pooled
 POOL_MAX: Final[i64] = 256
 SHARED: Final[i64] = 1 << 16  # so many bytes in large parts are not joined
 FLUSHES_PER_TURN: Final[i64] = 1000  # connections that are written to before others are read again
+FLUSHES_PER_LOOK: Final[i64] = 8  # then it is looked how long they have taken
+FLUSH_NS: Final[i64] = 10_000_000  # the same in time: output to very many that do not read is slow to write
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -53,10 +57,15 @@ class Sink(ABC):
 
 @final
 class OutboxPool:
-    def __init__(self, wakeup: Wakeup) -> None:
+    """With more to write than a turn has time for, connections that had nothing to send until this turn go ahead of those
+    that are left from turns before: a flood to many does not delay an answer to one."""
+
+    def __init__(self, wakeup: Wakeup, read_ns: Callable[[], int] | None = None) -> None:
         self._wakeup = wakeup
+        self._read_ns = read_ns  # None: only the number of connections is bounded
         self._free: list[BytesWriter] = []
         self._dirty: list[Flushable] = []
+        self._late: deque[Flushable] = deque()  # left from turns before, in order
 
     def mark(self, owner: Flushable) -> None:
         """It has something to send: flush it with the others."""
@@ -74,23 +83,58 @@ class OutboxPool:
             writer.truncate(0)
             self._free.append(writer)
 
+    def is_behind(self) -> bool:
+        """Whether the last flush has left some for the next turn."""
+        return len(self._late) > 0
+
     def flush(self) -> None:
-        """So many connections at most; the others in the next turn, in the order in which they had something to send."""
+        """As many connections as a turn has time for; the others in the next one."""
+        began_ns: i64 = 0
+        if self._read_ns is not None and len(self._dirty) + len(self._late) > FLUSHES_PER_LOOK:
+            began_ns = self._read_ns()
         left: i64 = FLUSHES_PER_TURN
+        late: i64 = len(self._late)
         while self._dirty and left > 0:
             dirty = self._dirty
             self._dirty = []
-            if len(dirty) > left:
-                self._dirty = dirty[left:]
-                del dirty[left:]
-            left -= len(dirty)
-            for owner in dirty:
-                try:
-                    owner.flush()
-                except Exception as error:  # noqa: BLE001 one connection's fault stays with it
-                    owner.on_flush_failed(error)
+            left -= self._flush_some(dirty, left, began_ns)
+        if late:
+            self._flush_late(min(late, max(left, FLUSHES_PER_LOOK)), began_ns)
         if self._dirty:
+            self._late.extend(self._dirty)
+            self._dirty = []
+        if self._late:
             self._wakeup.request()
+
+    def _flush_some(self, dirty: list[Flushable], left: i64, began_ns: i64) -> i64:
+        """Gives how many, or `left` when the time is over."""
+        at: i64 = 0
+        for owner in dirty:
+            if at >= left or (at and at % FLUSHES_PER_LOOK == 0 and self._is_over(began_ns)):
+                self._late.extend(dirty[at:])
+                return left
+            at += 1
+            flush(owner)
+        return at
+
+    def _flush_late(self, count: i64, began_ns: i64) -> None:
+        done: i64 = 0
+        while done < count and (done < FLUSHES_PER_LOOK or not self._is_over(began_ns)):
+            for _ in range(min(FLUSHES_PER_LOOK, count - done)):
+                flush(self._late.popleft())
+                done += 1
+
+    def _is_over(self, began_ns: i64) -> bool:
+        if began_ns == 0 or self._read_ns is None:
+            return False
+        return self._read_ns() - began_ns >= FLUSH_NS
+
+
+def flush(owner: Flushable) -> None:
+    try:
+        owner.flush()
+    except Exception as error:  # noqa: BLE001 one connection's fault stays with it
+        owner.on_flush_failed(error)
 
 
 @final

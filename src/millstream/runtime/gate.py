@@ -7,6 +7,7 @@ authenticated it, and each of those is bounded in time, bytes and number.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -20,11 +21,14 @@ from millstream.runtime.address_counts import AddressCounts
 from millstream.runtime.deadlines import Deadlines
 from millstream.runtime.intake import Intake
 from millstream.runtime.loop_clock import LoopClock
+from millstream.runtime.strangers import Strangers
 from millstream.security.authentication import Credentials
 from millstream.security.rate import BucketTable, address_key
 
 NOTED_NS: Final[i64] = 1_000_000  # of a connection that ended; less is not worth telling
 ENDED_MAX: Final[i64] = 10_000
+LOG_BEHIND: Final[i64] = 4 * 1024 * 1024  # bytes that wait to be written: everybody's confirms wait as long
+RESUMED_AT_ONCE: Final = 64  # publishers
 
 if TYPE_CHECKING:
     from millstream.runtime.transport import TransportLink
@@ -102,14 +106,15 @@ class Gate:
             0  # how many the process may have, when they bound connections before the key does
         )
         self.connections: i64 = 0
-        self.strangers: i64 = 0
+        self._strangers = Strangers()
         self.refused_rate: i64 = 0
         self.refused_full: i64 = 0
         self.memory = context.broker.memory
+        self.store = context.broker.store
         self.links: dict[TransportLink, None] = {}  # all connections
         self.memory_waiters: dict[TransportLink, None] = {}  # publishers that are not read: memory is short
+        self.log_waiters: dict[TransportLink, None] = {}  # publishers that are not read: the log is behind
         self.strange: dict[TransportLink, None] = {}  # connections that are not authenticated yet
-        self._by_address: dict[str, int] = {}
         self._rates = BucketTable(limits.connection_rate, limits.connection_burst)
         self.opened = AddressCounts()  # connections, refused ones included
         self.abandoned = AddressCounts()  # those that ended before anybody had logged in
@@ -117,63 +122,84 @@ class Gate:
         self.ended: dict[TransportLink, None] = {}  # lost, and took time since the last look
         self.is_open = True
 
-    def admit(self, address: str, now_ns: i64) -> bool:
-        """Whether one more stranger from this address may stay; counts it if so."""
+    @property
+    def strangers(self) -> i64:
+        return self._strangers.count
+
+    def admit(
+        self,
+        address: str,
+        now_ns: i64,
+        stranger: object | None = None,
+        give_way: Callable[[], None] | None = None,
+    ) -> bool:
+        """Whether one more stranger from this address may stay; counts it if so. While it cannot be told from a flood, it gives
+        way to those of addresses that have fewer."""
         limits = self.limits
         self.opened.add(address)
         key = address_key(address)
-        if not self.is_open or self.connections >= self.connections_max:
+        strangers = self._strangers
+        if not self.is_open:
             self.refused_full += 1
-            if self.is_open:
-                self._tell_full(address)
             return False
-        strangers = self._by_address.get(key, 0)
-        if (
-            self.strangers >= limits.unauthenticated_max
-            or strangers >= limits.unauthenticated_per_address_max
-        ):
+        if strangers.of(key) >= limits.unauthenticated_per_address_max:
             self.refused_full += 1
-            self._tell_strangers(address, strangers)
+            self._tell_strangers(address, strangers.of(key))
             return False
+        make_room: Callable[[], None] | None = None
+        if not self._has_room(address):
+            make_room = strangers.find_oldest_beside(key)
+            if make_room is None:
+                self.refused_full += 1
+                return False
         if not self._rates.take(key, 1, int(now_ns)):
             self.refused_rate += 1
             cause = f"{address} connects more often than ratelimit.connection.rate = {limits.connection_rate:g} a second"
             self.health.report(CONNECTION_RATE, cause)
             return False
-        self._by_address[key] = strangers + 1
-        self.strangers += 1
+        if make_room is not None:
+            make_room()
+        strangers.add(key, stranger, give_way)
         self.connections += 1
+        return True
+
+    def _has_room(self, address: str) -> bool:
+        """Said if not: who comes is refused, or another gives way."""
+        if self.connections >= self.connections_max:
+            self._tell_full(address)
+            return False
+        if self._strangers.count >= self.limits.unauthenticated_max:
+            self._tell_strangers(address, 0)
+            return False
         return True
 
     def _tell_full(self, address: str) -> None:
         cause = (
-            f"{self.connections:,} connections (mqtt.max_connections); the first refused came from {address}"
+            f"{self.connections:,} connections (mqtt.max_connections); the first too many came from {address}"
         )
         advice = ""
         if self.descriptors:
             cause = (
                 f"{self.connections:,} connections, as many as {self.descriptors:,} file descriptors leave room for; "
-                f"the first refused came from {address}"
+                f"the first too many came from {address}"
             )
             advice = "raise LimitNOFILE (ulimit -n) above mqtt.max_connections and restart"
         self.health.report(CONNECTIONS_FULL, cause, 1, advice)
 
     def _tell_strangers(self, address: str, strangers: i64) -> None:
         limits = self.limits
-        cause = f"{self.strangers:,} have not logged in (mqtt.max_unauthenticated); the first refused came from {address}"
+        cause = f"{self.strangers:,} have not logged in (mqtt.max_unauthenticated); the first too many came from {address}"
         if strangers >= limits.unauthenticated_per_address_max:
             cause = f"{strangers:,} from {address} have not logged in (mqtt.max_unauthenticated_per_address)"
         self.health.report(HANDSHAKES_FULL, cause)
 
-    def on_known(self, address: str) -> None:
+    def on_known(self, address: str, stranger: object | None = None) -> None:
         """A stranger has become a client, or left."""
-        key = address_key(address)
-        self.strangers -= 1
-        left = self._by_address.get(key, 1) - 1
-        if left > 0:
-            self._by_address[key] = left
-        else:
-            self._by_address.pop(key, None)
+        self._strangers.remove(address_key(address), stranger)
+
+    def on_progress(self, address: str, stranger: object) -> None:
+        """A stranger has one of the few places of those who are in the middle of a handshake."""
+        self._strangers.keep(address_key(address), stranger)
 
     def note_ended(self, link: TransportLink) -> None:
         """Its time still counts for its address. Whoever looks takes them all."""
@@ -193,3 +219,14 @@ class Gate:
         for link in list(self.memory_waiters)[:count_max]:
             del self.memory_waiters[link]
             link.resume_for_memory()
+
+    def is_log_behind(self) -> bool:
+        """Whether who stores much has to wait. Not for a disk that takes nothing: then publishes are refused."""
+        return self.store.backlog_bytes() > LOG_BEHIND and not self.store.is_stuck()
+
+    def on_durable(self) -> None:
+        """The log has made progress, or none can be expected."""
+        if self.log_waiters and not self.is_log_behind():
+            for link in list(self.log_waiters)[:RESUMED_AT_ONCE]:
+                del self.log_waiters[link]
+                link.resume_for_log()

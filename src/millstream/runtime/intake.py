@@ -8,6 +8,7 @@ Invariants
 - What a connection sent is handed on in the order it came, and none of it while the connection has to wait for something else.
 - None gets a second share before every other that waits has had one; small reads go ahead of all of them.
 - A turn takes at most READS_NS for large reads as they come and WAITING_NS for those that wait, and one share beyond each.
+- While output waits to be written that the turn before had no time for, large reads wait too.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Intake:
         self._looked_bytes: i64 = 0  # small reads since the last look at the time
         self._is_late = False  # small reads have taken their part of this turn
         self._is_spent = False  # large ones have
+        self._is_output_behind = False  # the last turn could not write everything
         self.unread: i64 = 0  # bytes that wait, of all connections
         self.waited: i64 = 0  # times that a read had to wait for its turn
 
@@ -73,7 +75,7 @@ class Intake:
         """Whether a large read gets its share now: nobody waits, and the turn is young. Or there is no room to keep it."""
         if self.unread >= self._unread_max:
             return True
-        if self._large or self._is_spent:
+        if self._large or self._is_spent or self._is_output_behind:
             return False
         self._is_spent = self._read_ns() - turn_ns >= READS_NS
         return not self._is_spent
@@ -111,15 +113,17 @@ class Intake:
         self._large.pop(link, None)
         self._resting.pop(link, None)
 
-    def work_off(self) -> bool:
+    def work_off(self, is_output_behind: bool = False) -> bool:
         """At the end of a turn: everybody who waits gets a share, as far as the time goes. True while there is more."""
+        self._is_output_behind = is_output_behind
         self._looked_bytes = 0
         self._is_late = False
         self._is_spent = False
         if self._small or self._large:
             began_ns: i64 = self._read_ns()
             self._serve(self._small, began_ns, SMALL_READS_NS)
-            self._serve(self._large, self._read_ns(), WAITING_NS)
+            if not is_output_behind or self.is_full():
+                self._serve(self._large, self._read_ns(), WAITING_NS)
         while self._resting and (self.unread < UNREAD_LOW or not self.is_waited_for()):
             link, _ = self._resting.popitem(last=False)
             link.read_on()

@@ -30,6 +30,8 @@ SHUTDOWN_S: Final = 5.0
 RECORD_HEAD: Final = 5
 HELLO_MIN: Final = RECORD_HEAD + 4
 HELLO_MAX: Final = RECORD_HEAD + 16 * 1024
+READS_PER_LOOK: Final = 16  # of those who wait; then it is looked how long the turn has taken
+READS_NS: Final = 10_000_000
 IDLE_WAKEUPS_MAX: Final = 8  # without a byte more: the kernel does not keep to SO_RCVLOWAT
 _HANDSHAKE: Final = 22
 _CLIENT_HELLO: Final = 1
@@ -49,6 +51,10 @@ class Arrival(Candidate):
         self.is_read = False  # the loop watches its socket
         self.connection: TransportLink | None = None
         self.task: asyncio.Task[None] | None = None
+
+    def give_way(self) -> None:
+        """Others of less crowded addresses have no room."""
+        self.server.drop(self)
 
     def waits_for_peer(self) -> bool:
         return self.connection is None or self.connection.waits_for_peer
@@ -72,23 +78,32 @@ class Place(HandshakePlace):
 class TlsDoor:
     """What all TLS listeners share: those who have no TLS state yet, and the places for handshakes."""
 
-    def __init__(self, gate: Gate, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        loop: asyncio.AbstractEventLoop,
+        read_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self.gate = gate
         self.loop = loop
+        self._read_ns = read_ns
         self.admission = TlsAdmission(int(gate.limits.tls_handshakes_max))
         self._timeout_ns = int(gate.limits.handshake_timeout_ms) * 1_000_000
         self._arrivals: OrderedDict[Arrival, None] = OrderedDict()  # in the order they came
+        self._turn_ns = 0
+        self._turn_reads = 0
+        self._is_late = False  # reads have taken their part of this turn
         self._pump: asyncio.TimerHandle | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
     # ---------------------------------------------------------------- arriving
 
     def take_in(self, server: TlsServer, link: socket.socket, address: str) -> None:
-        now_ns = time.monotonic_ns()
-        if not self.gate.admit(address, now_ns):
+        now_ns = self._read_ns()
+        arrival = Arrival(server, link, address, now_ns)
+        if not self.gate.admit(address, now_ns, arrival, arrival.give_way):
             link.close()
             return
-        arrival = Arrival(server, link, address, now_ns)
         self._arrivals[arrival] = None
         try:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -101,7 +116,21 @@ class TlsDoor:
         if self._sweep is None:
             self._sweep = self.loop.call_later(SWEEP_S, self._on_sweep)
 
+    def _has_time(self) -> bool:
+        """Very many may send, or leave, at once: those for whom a turn has no time are met again in the next one."""
+        turn_ns = int(self.gate.clock.read_ns())
+        if turn_ns != self._turn_ns:
+            self._turn_ns = turn_ns
+            self._turn_reads = 0
+            self._is_late = False
+        self._turn_reads += 1
+        if self._turn_reads % READS_PER_LOOK == 0:
+            self._is_late = self._read_ns() - turn_ns >= READS_NS
+        return not self._is_late
+
     def _on_readable(self, arrival: Arrival) -> None:
+        if not self._has_time():
+            return
         try:
             data = arrival.socket.recv(arrival.wanted, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -138,12 +167,12 @@ class TlsDoor:
         self.admission.withdraw(arrival)
         arrival.socket.close()
         self.gate.abandoned.add(arrival.address)
-        self.gate.on_known(arrival.address)
+        self.gate.on_known(arrival.address, arrival)
         self.gate.on_gone()
 
     def _on_sweep(self) -> None:
         self._sweep = None
-        due_ns = time.monotonic_ns() - self._timeout_ns
+        due_ns = self._read_ns() - self._timeout_ns
         delay_s = 0.0  # more of them may be due: others have their turn first
         for _ in range(SWEPT_AT_ONCE):
             oldest = next(iter(self._arrivals), None)
@@ -166,7 +195,7 @@ class TlsDoor:
         self._pump = None
         admission = self.admission
         for _ in range(BEGUN_AT_ONCE):
-            now_ns = time.monotonic_ns()
+            now_ns = self._read_ns()
             taken = admission.take(now_ns)
             if taken is None:
                 stalled = admission.find_stalled(now_ns)
@@ -183,12 +212,13 @@ class TlsDoor:
     def _begin(self, arrival: Arrival) -> None:
         self._arrivals.pop(arrival, None)
         connection = arrival.server.make_connection()
+        self.gate.on_progress(arrival.address, arrival)
         connection.take_over(arrival.address, arrival.accepted_ns, Place(self, arrival))
         arrival.connection = connection
         arrival.task = self.loop.create_task(self._shake_hands(arrival, connection))
 
     async def _shake_hands(self, arrival: Arrival, connection: TransportLink) -> None:
-        left_ns = arrival.accepted_ns + self._timeout_ns - time.monotonic_ns()
+        left_ns = arrival.accepted_ns + self._timeout_ns - self._read_ns()
         protocol = cast("asyncio.Protocol", connection)  # duck-typed, so that it can be compiled
         try:
             arrival.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
@@ -245,6 +275,9 @@ class TlsServer(Acceptor):
         self._door = door
         self.context = context
         self.make_connection = make_connection
+
+    def drop(self, arrival: Arrival) -> None:
+        self._door.drop(arrival)
 
     def _take_in(self, link: socket.socket, address: str) -> None:
         self._door.take_in(self, link, address)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64, mypyc_attr
 
 from millstream.protocols.endpoint import Endpoint, Link
+from millstream.runtime.growth import Growth
 from millstream.runtime.intake import PIECE_FIRST, SHARE_NS, SMALL_BYTES, next_piece
 from millstream.security.authentication import Credentials
 
@@ -25,10 +26,7 @@ WAITS_FOR_STORE: Final[i64] = 8
 WAITS_FOR_TURN: Final[i64] = 16
 WAITS_FOR_SHARE: Final[i64] = 32  # what it sent waits for its share of a turn
 WAITS_FOR_MEMORY: Final[i64] = 64
-LIGHT_NS: Final[i64] = 100_000_000
-LIGHT_BYTES: Final[i64] = (
-    64 * 1024
-)  # a publisher that makes memory grow by no more in that time is never held for it
+WAITS_FOR_LOG: Final[i64] = 128  # which is behind with what publishers store
 HEAVY_BYTES: Final[i64] = 256 * 1024  # unsent: who has more of it goes first
 HELD_BYTES: Final[i64] = 64 * 1024  # of an unfinished packet or transaction: more of it makes a publisher
 LINGER_NS: Final[i64] = 5_000_000_000  # a peer that does not read may hold its close no longer
@@ -51,8 +49,7 @@ class TransportLink(Link):
         self._is_counted = False
         self._abort_ns: i64 = 0
         self._is_lagging = False
-        self._light_ns: i64 = 0  # while memory is short: since when what it brings is counted
-        self._light_bytes: i64 = 0
+        self._growth: Growth | None = None  # since memory was short, or the log behind, for the first time
         self._due_ns: i64 = 0  # when the nearest entry in `deadlines` is due
         self._accepted_ns: i64 = 0
         self._place: HandshakePlace | None = None
@@ -64,6 +61,11 @@ class TransportLink(Link):
         self._place = place
         self._is_stranger = True
         self._is_counted = True
+
+    def give_way(self) -> None:
+        """It has not logged in, and others of less crowded addresses have no room."""
+        self.release()
+        self.abort()
 
     def release(self) -> None:
         """It is counted no more; for one whose TLS handshake failed, which nobody calls lost."""
@@ -89,7 +91,7 @@ class TransportLink(Link):
         gate = self.gate
         if self._accepted_ns:
             now_ns = self._accepted_ns  # the time for the handshake began there
-        elif not gate.admit(self.address, now_ns):
+        elif not gate.admit(self.address, now_ns, self, self.give_way):
             transport.abort()
             return
         self._is_stranger = True
@@ -115,6 +117,7 @@ class TransportLink(Link):
         self.transport = None
         self._note_lagging(False)
         self.gate.memory_waiters.pop(self, None)
+        self.gate.log_waiters.pop(self, None)
         self.gate.links.pop(self, None)
         self.gate.note_ended(self)
         self.release()
@@ -258,28 +261,37 @@ class TransportLink(Link):
     # ----------------------------------------------------------------- memory
 
     def _take(self, endpoint: Endpoint, data: bytes, now_ns: i64) -> None:
-        """Hand it to the endpoint, and see what that does to the memory of the process."""
-        memory = self.gate.memory
+        """Hand it to the endpoint, and see what that does to the memory of the process and to the log."""
+        gate = self.gate
+        memory = gate.memory
+        store = gate.store
         before: i64 = memory.intake
+        logged: i64 = store.backlog_bytes()
         endpoint.receive_data(data, now_ns)
-        self.spent_ns += self.gate.clock.lap_ns()
+        self.spent_ns += gate.clock.lap_ns()
         grown: i64 = memory.intake - before
         memory.intake += len(data)
         if memory.intake >= memory.check_at:
             memory.look()
         if memory.is_high and self._waits & WAITS_FOR_MEMORY == 0:
             self._spare_memory(endpoint, grown, now_ns)
+        logged = store.backlog_bytes() - logged
+        if logged > 0 and self._waits & WAITS_FOR_LOG == 0 and gate.is_log_behind():
+            if self._find_growth().is_heavy(logged, now_ns):
+                gate.log_waiters[self] = None
+                self._wait(WAITS_FOR_LOG)
+
+    def _find_growth(self) -> Growth:
+        if self._growth is None:
+            self._growth = Growth()
+        return self._growth
 
     def _spare_memory(self, endpoint: Endpoint, grown: i64, now_ns: i64) -> None:
         """Memory is short: who brings much is not read until there is more. Who only takes, or brings little, is."""
         held: i64 = endpoint.held_bytes()
         if grown == 0 and held <= HELD_BYTES:
             return
-        if now_ns - self._light_ns >= LIGHT_NS:
-            self._light_ns = now_ns
-            self._light_bytes = 0
-        self._light_bytes += grown
-        if held <= HELD_BYTES and self._light_bytes <= LIGHT_BYTES:
+        if not self._find_growth().is_heavy(grown, now_ns) and held <= HELD_BYTES:
             return
         self.gate.memory_waiters[self] = None
         self._wait(WAITS_FOR_MEMORY)
@@ -287,11 +299,16 @@ class TransportLink(Link):
 
     def resume_for_memory(self) -> None:
         """There is memory again."""
-        self._light_ns = 0
+        self._find_growth().forget()
         self._go_on(WAITS_FOR_MEMORY)
         endpoint = self.endpoint
         if endpoint is not None:
             endpoint.on_memory_short(False)
+
+    def resume_for_log(self) -> None:
+        """The log has caught up."""
+        self._find_growth().forget()
+        self._go_on(WAITS_FOR_LOG)
 
     def abort(self) -> None:
         """Close at once: what was not sent is given up, and its memory with it."""
@@ -391,7 +408,7 @@ class TransportLink(Link):
     def _be_known(self) -> None:
         if self._is_stranger:
             self._is_stranger = False
-            self.gate.on_known(self.address)
+            self.gate.on_known(self.address, self)
             self.gate.strange.pop(self, None)
         place = self._place
         if place is not None:

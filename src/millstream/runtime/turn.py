@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from millstream.broker.broker import Broker
 from millstream.broker.turn_figures import QUEUES, READS, TASKS, WAITING_READS
+from millstream.model.outbox import OutboxPool
 from millstream.runtime.intake import Intake
 from millstream.runtime.loop_clock import LoopClock, read_clock_ns
 from millstream.storage.log import Log
@@ -21,6 +22,7 @@ class LoopTurn:
         self._log: Log | None = None
         self._intake: Intake | None = None
         self._clock: LoopClock | None = None
+        self._pool: OutboxPool | None = None
         self._listeners: list[Callable[[], None]] = []
 
     def start(self, broker: Broker, log: Log | None, intake: Intake, clock: LoopClock | None = None) -> None:
@@ -28,6 +30,10 @@ class LoopTurn:
         self._log = log
         self._intake = intake
         self._clock = clock
+
+    def write_to(self, pool: OutboxPool) -> None:
+        """What this turn brings about is written by the next flush of it."""
+        self._pool = pool
 
     def listen(self, on_durable: Callable[[], None]) -> None:
         """To be told of progress, after the broker."""
@@ -47,7 +53,8 @@ class LoopTurn:
         began_ns: i64 = 0  # 0: there was nothing but reads so far
         if had_unread or had_queues or turn_ns == 0:
             began_ns = read_clock_ns()
-        has_unread = intake.work_off()
+        pool = self._pool
+        has_unread = intake.work_off(pool is not None and pool.is_behind())
         served_ns: i64 = began_ns
         if had_unread:
             served_ns = read_clock_ns()

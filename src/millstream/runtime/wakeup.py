@@ -21,13 +21,13 @@ class LoopWakeup(Wakeup):
         self._loop = loop  # None: the one that runs when it is first asked
         self._is_requested = False
         self._is_running = False
-        self._flush: Callable[[], None] | None = None
+        self._pool: OutboxPool | None = None
         self._after: Callable[[], bool] | None = None
         self._callback: Callable[[], None] = self._run  # bound once, not in every turn
         self.clock = LoopClock(self)
 
     def start(self, pool: OutboxPool, after: Callable[[], bool]) -> None:
-        self._flush = pool.flush
+        self._pool = pool
         self._after = after
 
     def request(self) -> None:
@@ -44,7 +44,8 @@ class LoopWakeup(Wakeup):
     def _run(self) -> None:
         """A second round sends what the first brought about (a log without syncs confirms at once) without a turn of
         the loop between them; what that brings about waits for the next turn, so that reads get theirs."""
-        if self._flush is None or self._after is None:
+        pool = self._pool
+        if pool is None or self._after is None:
             self._is_requested = False
             self.clock.forget()
             return
@@ -53,9 +54,9 @@ class LoopWakeup(Wakeup):
         try:
             for _ in range(2):
                 self._is_requested = False
-                self._flush()
+                pool.flush()
                 is_more = self._after()
-                if is_more or not self._is_requested:
+                if is_more or not self._is_requested or pool.is_behind():
                     break
         finally:  # an error is our bug, and must not end all writing
             self._is_running = False

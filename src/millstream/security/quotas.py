@@ -101,14 +101,14 @@ class Quotas:
         self.check_memory(f"{count} {KINDS[kind]}", WEIGHTS[kind], WEIGHTS[kind] * count)
 
     def check_memory(self, what: str, weight: i64, held: i64) -> None:
-        """Refused when memory is critically short and those that are there have a good part of it. Where they are few, others
-        may still come: it may be a consumer who makes room."""
+        """Refused when memory is short and those that are there have a good part of it. Where they are few, others may still
+        come: it may be a consumer who makes room."""
         memory = self._memory
         if memory.is_too_short_for(weight, held):
             raise Refused(
                 Reason.QUOTA_EXCEEDED,
-                f"memory is short: beside {what} there is no room for another until less than "
-                f"{memory.critical_mark // MIB} MiB are in use (memory.critical_watermark of memory.limit = {memory.limit // MIB} MiB)",
+                f"memory is short: beside {what} there is no room for another of {weight:,} bytes while {memory.used() // MIB} "
+                f"MiB are in use (memory.high_watermark and memory.critical_watermark of memory.limit = {memory.limit // MIB} MiB)",
             )
 
     def has_bytes(self, usage: Usage) -> bool:

@@ -125,17 +125,39 @@ def test_publishers_that_wait_for_memory_are_named_once_a_second() -> None:
     assert told.count == 3
 
 
-def test_above_the_critical_mark_publishes_are_refused_or_dropped_and_counted() -> None:
+def test_above_the_critical_mark_large_publishes_are_refused_or_dropped_and_counted() -> None:
     world = ReliefWorld()
     session, line = world.connect("reader")
     world.subscribe(session, b"t", 1)
     world.use_memory(95)
-    assert world.publish(b"t", b"x", 1) is Reason.UNAVAILABLE
-    assert world.publish(b"t", b"x", 0) is Reason.UNAVAILABLE
+    large = b"x" * 4000
+    assert world.publish(b"t", large, 1) is Reason.UNAVAILABLE
+    assert world.publish(b"t", large, 0) is Reason.UNAVAILABLE
     assert line.sent == []
     assert world.account.counters.dropped_memory == 2
     world.use_memory(80)
+    assert world.publish(b"t", large, 1) is Reason.SUCCESS
+
+
+def test_small_publishes_are_taken_until_the_limit_is_reached() -> None:
+    world = ReliefWorld()
+    session, _ = world.connect("reader")
+    world.subscribe(session, b"t", 1)
+    world.use_memory(95)
     assert world.publish(b"t", b"x", 1) is Reason.SUCCESS
+    assert world.publish(b"t", b"x", 0) is Reason.SUCCESS
+    world.use_memory(100)
+    assert world.publish(b"t", b"x", 1) is Reason.UNAVAILABLE
+    assert world.publish(b"t", b"x", 0) is Reason.UNAVAILABLE
+
+
+def test_a_small_message_to_very_many_receivers_is_a_large_one() -> None:
+    world = ReliefWorld()
+    for number in range(20):
+        session, _ = world.connect(f"reader-{number}")
+        world.subscribe(session, b"t", 1)
+    world.use_memory(95)
+    assert world.publish(b"t", b"x", 1) is Reason.UNAVAILABLE
 
 
 def test_above_the_critical_mark_the_largest_connections_go_those_that_stand_still_first() -> None:

@@ -14,9 +14,10 @@ from millstream.broker.health import QUIET_NS
 from millstream.broker.queue_access import Wish
 from millstream.broker.session import Session
 from millstream.broker.system_topics import SystemTopics
+from millstream.broker.will import Will
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import Limits
-from millstream.model.message import NANOSECONDS
+from millstream.model.message import NANOSECONDS, Message
 from millstream.model.owner import Owner
 from millstream.queues.definition import WORK, Definition
 from millstream.routing.subscription import Subscription
@@ -403,16 +404,17 @@ def test_a_user_with_a_quota_of_its_own_has_that() -> None:
 # ---------------------------------------------------------------------- memory
 
 
-def test_when_memory_is_critical_no_more_is_made_of_what_already_takes_much_of_it() -> None:
+def test_when_memory_is_used_up_no_more_is_made_of_what_already_takes_much_of_it() -> None:
     world = World()
     session, _ = world.connect("a")
-    world.use_memory(95)
+    world.use_memory(101)
     world.subscribe(session, b"few")
     consume(world, session, b"$queue/q")
     world.account.quotas.whole.used[SUBSCRIPTIONS] = 100_000
     text = refusal(lambda: world.subscribe(session, b"many"))
     assert "beside 100000 subscriptions there is no room for another" in text
     assert "memory.critical_watermark of memory.limit = 1024 MiB" in text
+    assert "1034 MiB are in use" in text
     for kind in (SESSIONS, CONNECTIONS, QUEUES):
         world.account.quotas.whole.used[kind] = 100_000
     refusal(lambda: world.connect("b"))
@@ -423,10 +425,49 @@ def test_when_memory_is_critical_no_more_is_made_of_what_already_takes_much_of_i
     world.subscribe(session, b"many")
 
 
-def test_when_memory_is_critical_a_queue_gets_no_more_than_a_few_groups() -> None:
+def test_small_things_are_made_until_memory_is_used_up() -> None:
     world = World()
     session, _ = world.connect("a")
-    world.use_memory(95)
+    for kind in (SESSIONS, CONNECTIONS, SUBSCRIPTIONS):
+        world.account.quotas.whole.used[kind] = 100_000
+    world.use_memory(99)
+    world.subscribe(session, b"many")
+    world.connect("b")
+
+
+def test_large_wills_are_refused_as_soon_as_memory_is_short_and_wills_take_much_of_it() -> None:
+    world = World()
+    broker = world.broker
+    large = Will(Message(b"t", b"x" * 60_000, 1, False, b"", 0, "a"), 20, 0)
+    small = Will(Message(b"t", b"x" * 100, 1, False, b"", 0, "a"), 20, 0)
+    world.use_memory(75)
+    broker.wills.check_room(world.account, large)  # there are none yet
+    for number in range(1200):
+        session, _ = world.connect(f"c{number}")
+        broker.wills.put(session, large)
+        broker.wills.put(session, large)
+    assert broker.memory.wills < 1200 * 61_000
+    assert "beside the wills of others there is no room" in refusal(
+        lambda: broker.wills.check_room(world.account, large)
+    )
+    broker.wills.check_room(world.account, small)
+    world.use_memory(10)
+    broker.wills.check_room(world.account, large)
+
+
+def test_a_will_that_was_sent_or_given_up_takes_no_memory_any_more() -> None:
+    world = World()
+    session, _ = world.connect("a")
+    world.broker.wills.put(session, Will(Message(b"t", b"x" * 60_000, 1, False, b"", 0, "a"), 20, 0))
+    assert world.broker.memory.wills > 60_000
+    world.broker.wills.drop(session)
+    assert world.broker.memory.wills == 0
+
+
+def test_when_memory_is_used_up_a_queue_gets_no_more_than_a_few_groups() -> None:
+    world = World()
+    session, _ = world.connect("a")
+    world.use_memory(101)
     wishes = [Wish(f"g{number}", 1, 0, False, False, b"") for number in range(20)]
 
     def join(number: int) -> None:

@@ -7,7 +7,15 @@ from fakes import FakeLine, ManualWakeup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.model.outbox import FLUSHES_PER_TURN, KEEP, LARGE, Outbox, OutboxPool
+from millstream.model.outbox import (
+    FLUSH_NS,
+    FLUSHES_PER_LOOK,
+    FLUSHES_PER_TURN,
+    KEEP,
+    LARGE,
+    Outbox,
+    OutboxPool,
+)
 
 
 class Owner(FakeLine):
@@ -133,3 +141,55 @@ def test_very_many_connections_are_written_to_over_several_turns_in_order() -> N
     pool.flush()
     assert all(owner.writes == [b"x"] for owner in owners)
     assert wakeup.requests == asked
+
+
+class SlowOwner(Owner):
+    """Takes its time to be written to."""
+
+    def __init__(self, pool: OutboxPool, time_ns: list[int], took_ns: int) -> None:
+        super().__init__(pool)
+        self.time_ns = time_ns
+        self.took_ns = took_ns
+
+    def flush(self) -> None:
+        super().flush()
+        self.time_ns[0] += self.took_ns
+
+
+def slow_pool(count: int) -> tuple[OutboxPool, list[SlowOwner], list[int]]:
+    time_ns = [1]
+    pool = OutboxPool(ManualWakeup(), lambda: time_ns[0])
+    owners = [SlowOwner(pool, time_ns, int(FLUSH_NS) // 2) for _ in range(count)]
+    for owner in owners:
+        owner.outbox.write(b"x")
+    return pool, owners, time_ns
+
+
+def test_a_turn_writes_for_a_bounded_time_and_to_a_few_connections_at_least() -> None:
+    pool, owners, _ = slow_pool(20)
+    for turn in (1, 2):
+        pool.flush()
+        assert sum(len(owner.writes) for owner in owners) == turn * FLUSHES_PER_LOOK
+        assert pool.is_behind()
+    pool.flush()
+    assert [owner.writes for owner in owners] == [[b"x"]] * 20
+    assert not pool.is_behind()
+
+
+def test_who_has_something_to_send_later_goes_ahead_of_those_that_are_left_from_turns_before() -> None:
+    pool, owners, time_ns = slow_pool(40)
+    pool.flush()
+    late = SlowOwner(pool, time_ns, 0)
+    late.outbox.write(b"answer")
+    pool.flush()
+    assert late.writes == [b"answer"]
+    assert sum(len(owner.writes) for owner in owners) == 2 * FLUSHES_PER_LOOK
+
+
+def test_what_a_connection_adds_while_it_is_left_for_a_later_turn_goes_with_the_rest_in_order() -> None:
+    pool, owners, _ = slow_pool(20)
+    pool.flush()
+    owners[-1].outbox.write(b"y")
+    while pool.is_behind():
+        pool.flush()
+    assert owners[-1].writes == [b"xy"]

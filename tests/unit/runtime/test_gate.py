@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fake_transport import FakeTransport, GateWorld
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,6 +66,48 @@ def test_one_that_was_refused_takes_nothing_from_the_rate_or_the_counts() -> Non
     assert (gate.connections, gate.strangers) == (1, 1)
 
 
+def crowded(count: int, limits: Limits) -> tuple[GateWorld, list[FakeTransport]]:
+    world = GateWorld(limits)
+    transports = []
+    for _ in range(count):
+        transports.append(FakeTransport("192.0.2.66"))
+        TcpConnection(world.gate).connection_made(transports[-1])
+    return world, transports
+
+
+@pytest.mark.parametrize("limits", [Limits(unauthenticated_max=3), Limits(connections_max=3)])
+def test_when_strangers_fill_the_broker_the_oldest_of_the_most_crowded_address_gives_way_to_a_newcomer(
+    limits: Limits,
+) -> None:
+    world, crowd = crowded(3, limits)
+    newcomer = FakeTransport("192.0.2.1")
+    TcpConnection(world.gate).connection_made(newcomer)
+    assert not newcomer.is_aborted
+    assert [each.is_aborted for each in crowd] == [True, False, False]
+    assert (world.gate.connections, world.gate.strangers) == (3, 3)
+
+
+def test_nobody_gives_way_to_an_address_that_has_as_many_or_one_less() -> None:
+    world, crowd = crowded(2, Limits(unauthenticated_max=3))
+    other = [FakeTransport("192.0.2.1"), FakeTransport("192.0.2.1"), FakeTransport("192.0.2.66")]
+    for transport in other:
+        TcpConnection(world.gate).connection_made(transport)
+    assert [each.is_aborted for each in (*crowd, *other)] == [False, False, False, True, True]
+
+
+def test_who_has_logged_in_never_gives_way() -> None:
+    world = GateWorld(Limits(connections_max=2))
+    links = [TcpConnection(world.gate) for _ in range(2)]
+    known = [FakeTransport("192.0.2.66") for _ in range(2)]
+    for link, transport in zip(links, known, strict=True):
+        link.connection_made(transport)
+        link.on_authenticated()
+    newcomer = FakeTransport("192.0.2.1")
+    TcpConnection(world.gate).connection_made(newcomer)
+    assert newcomer.is_aborted
+    assert not any(each.is_aborted for each in known)
+
+
 def test_a_gate_that_is_shut_admits_nobody() -> None:
     gate = GateWorld().gate
     gate.is_open = False
@@ -103,11 +146,11 @@ def test_the_counts_are_right_after_any_order_of_events_and_zero_at_the_end(
         assert 0 <= gate.strangers <= 4
         assert 0 <= gate.connections <= 5
         assert gate.strangers <= gate.connections
-        assert sum(gate._by_address.values()) == gate.strangers
-        assert all(0 < count <= 2 for count in gate._by_address.values())
+        assert sum(gate._strangers._counts.values()) == gate.strangers
+        assert all(0 < count <= 2 for count in gate._strangers._counts.values())
     for link, _ in live:
         link.connection_lost(None)
-    assert (gate.connections, gate.strangers, gate._by_address) == (0, 0, {})
+    assert (gate.connections, gate.strangers, gate._strangers._counts) == (0, 0, {})
 
 
 def cause_of(world: GateWorld, condition: Condition) -> str:

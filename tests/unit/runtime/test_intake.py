@@ -471,3 +471,17 @@ def test_what_still_comes_while_a_connection_has_to_wait_is_kept_for_later() -> 
     assert client.endpoint.got == b"".join([b"%02d" % number for number in range(100)])
     assert client.transport.is_reading_now
     assert world.intake.unread == 0
+
+
+def test_while_output_is_behind_large_reads_wait_and_small_ones_do_not() -> None:
+    world = IntakeWorld()
+    flood, small = Client(world), Client(world)
+    world.intake.work_off(is_output_behind=True)
+    world.begin_turn()
+    flood.send(bytes(LARGE))
+    small.send(b"hello")
+    assert world.intake.work_off(is_output_behind=True)  # there is more: once the output is written
+    assert (len(flood.endpoint.got), small.endpoint.got) == (0, b"hello")
+    while world.end_turn():
+        pass
+    assert len(flood.endpoint.got) == LARGE

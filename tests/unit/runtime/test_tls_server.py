@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import ssl
+import time
 from collections.abc import Callable
 
 from fake_transport import GateWorld
@@ -12,7 +14,16 @@ from fake_transport import GateWorld
 from millstream.broker.conditions import HANDSHAKES_FULL
 from millstream.model.limits import Limits
 from millstream.runtime.tcp import TcpConnection
-from millstream.runtime.tls_server import HELLO_MAX, HELLO_MIN, Arrival, TlsDoor, TlsServer, hello_length
+from millstream.runtime.tls_server import (
+    HELLO_MAX,
+    HELLO_MIN,
+    READS_NS,
+    READS_PER_LOOK,
+    Arrival,
+    TlsDoor,
+    TlsServer,
+    hello_length,
+)
 
 HELLO = bytes([22, 3, 1, 2, 0, 1, 0, 1, 252]) + bytes(508)
 
@@ -23,7 +34,8 @@ class Visit:
     def __init__(self, loop: asyncio.AbstractEventLoop, handshake_timeout_ms: int = 10_000) -> None:
         world = GateWorld(Limits(tls_handshakes_max=0, handshake_timeout_ms=handshake_timeout_ms))
         self.gate = world.gate
-        self.door = TlsDoor(world.gate, loop)
+        self.time_ns = 0  # 0: as it is
+        self.door = TlsDoor(world.gate, loop, lambda: self.time_ns or time.monotonic_ns())
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.server = TlsServer(self.door, context, lambda: TcpConnection(world.gate))
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -40,6 +52,15 @@ class Visit:
     @property
     def waits_for_place(self) -> bool:
         return self.door.admission.has_waiting
+
+    @property
+    def arrival(self) -> Arrival:
+        return next(iter(self.door._arrivals))
+
+    async def has_come(self) -> None:
+        """What was sent has reached our socket; nobody has looked at it."""
+        while not select.select([self.ours], [], [], 1)[0]:  # noqa: ASYNC110 the loop must not see it
+            await asyncio.sleep(0)
 
     @property
     def told(self) -> str:
@@ -131,3 +152,21 @@ def test_the_length_of_a_hello_is_known_from_its_first_bytes() -> None:
         bytes([22, 3, 1, 255, 255, 1, 0, 0, 0]),
     ):
         assert hello_length(other) == 0, other
+
+
+def test_when_a_turn_has_no_time_for_those_who_wait_they_are_met_in_the_next_one() -> None:
+    async def visit() -> None:
+        guest = Visit(asyncio.get_running_loop())
+        guest.theirs.sendall(HELLO)
+        await guest.has_come()
+        guest.time_ns = int(guest.gate.clock.read_ns()) + READS_NS
+        for _ in range(READS_PER_LOOK):
+            guest.door._has_time()
+        guest.door._on_readable(guest.arrival)
+        assert guest.wanted == HELLO_MIN
+        guest.gate.clock.forget()
+        guest.door._on_readable(guest.arrival)
+        assert guest.wanted == len(HELLO)
+        guest.close()
+
+    asyncio.run(visit())

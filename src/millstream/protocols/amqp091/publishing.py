@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from millstream.broker.fan_out import steps_of
+from millstream.broker.publish import weight_of
 from millstream.broker.tasks import STEPS_PER_SLICE
 from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
@@ -119,7 +120,8 @@ class Publisher:
             self._confirm(self._reply(event, self._prepare_reply(event)), event)
             return True
         message, route = self._prepare(event, place)
-        if self._account.memory.is_critical and not self.is_confirming:
+        memory = self._account.memory
+        if memory.is_critical and not self.is_confirming and memory.refuses(weight_of(message, route)):
             return False
         reason = self._carry_out(message, route, False)
         if reason is UNAVAILABLE and not (self.is_confirming and self._is_told()):

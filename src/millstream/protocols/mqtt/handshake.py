@@ -198,6 +198,8 @@ class Handshake:
                 return
         try:
             account = broker.get_account(principal.account)
+            if will is not None:
+                broker.wills.check_room(account, will)
             session, present = broker.open_session(
                 account, self.client_id, principal, packet.clean_start, self._endpoint
             )

@@ -1,0 +1,27 @@
+"""How much a connection has brought lately: while memory is short, or the log is behind, only who brings much has to wait."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+LIGHT_NS: Final[i64] = 100_000_000
+LIGHT_BYTES: Final[i64] = 64 * 1024  # who brings no more in that time is never held
+
+
+@final
+class Growth:
+    def __init__(self) -> None:
+        self._since_ns: i64 = 0
+        self._bytes: i64 = 0
+
+    def is_heavy(self, grown: i64, now_ns: i64) -> bool:
+        if now_ns - self._since_ns >= LIGHT_NS:
+            self._since_ns = now_ns
+            self._bytes = 0
+        self._bytes += grown
+        return self._bytes > LIGHT_BYTES
+
+    def forget(self) -> None:
+        self._since_ns = 0
