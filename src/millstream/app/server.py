@@ -37,7 +37,6 @@ from millstream.config.listeners import Listener, is_anonymous_allowed, is_loopb
 from millstream.config.named import Account as AccountSettings
 from millstream.config.quotas import to_terms
 from millstream.config.schema import Config
-from millstream.model.clock import Clock
 from millstream.model.errors import Refused
 from millstream.model.outbox import OutboxPool
 from millstream.protocols.amqp091.context import AmqpContext
@@ -55,6 +54,7 @@ from millstream.runtime.listeners import Server, address_of, listen, make_tls_co
 from millstream.runtime.log_health import LogHealth
 from millstream.runtime.log_observer import LogObserver
 from millstream.runtime.logs import configure_logs
+from millstream.runtime.loop_clock import start_clock
 from millstream.runtime.memory import keep_freed_memory
 from millstream.runtime.tls_server import TlsDoor
 from millstream.runtime.turn import LoopTurn
@@ -411,7 +411,7 @@ class Millstream:
                 self._watch_system(count)
                 self._memory.on_tick(now_ns)
                 if self._gate is not None:
-                    self._gate.on_durable()
+                    self._gate.on_tick()
                 if self._busy_clients is not None:
                     self._busy_clients.on_tick(now_ns)
                 self._deadlines.on_tick(now_ns)
@@ -424,13 +424,6 @@ class Millstream:
                         self._amqp.on_tick(now_ns)
             except Exception:
                 log.exception("tick_failed")
-
-
-def start_clock() -> Clock:
-    clock = Clock()
-    clock.now_ns, clock.wall_s = time.monotonic_ns(), int(time.time())
-    clock.wall_offset_ns = time.time_ns() - clock.now_ns
-    return clock
 
 
 def serve(

@@ -27,9 +27,9 @@ class Memory(Section):
     )
     critical_watermark: Whole = setting(
         90,
-        "From so much of `memory.limit` on, publishes are refused, and whoever holds most memory is made to let go of it. Sessions, "
-        "connections, queues and subscriptions are refused too where those that are there have a good part of it: see "
-        "docs/operations.md. In percent.",
+        "From so much of `memory.limit` on, publishes of more than 4 KiB (with all copies) are refused, and whoever holds most memory "
+        "is made to let go of it. At the limit all publishes are, and sessions, connections, queues and subscriptions where those "
+        "that are there have a good part of it: see docs/operations.md. In percent.",
         minimum=11,
         maximum=100,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from millstream.broker.conditions import CONNECTION_RATE, CONNECTIONS_FULL, HANDSHAKES_FULL
+from millstream.broker.conditions import CONNECTION_RATE, CONNECTIONS_FULL, HANDSHAKES_FULL, PUBLISHERS_SLOWED
 from millstream.model.limits import Limits
 from millstream.protocols.endpoint import Endpoint, Link
 from millstream.protocols.mqtt.context import MqttContext
@@ -29,6 +29,7 @@ NOTED_NS: Final[i64] = 1_000_000  # of a connection that ended; less is not wort
 ENDED_MAX: Final[i64] = 10_000
 LOG_BEHIND: Final[i64] = 4 * 1024 * 1024  # bytes that wait to be written: everybody's confirms wait as long
 RESUMED_AT_ONCE: Final = 64  # publishers
+TICKS_TOLD: Final = 20
 
 if TYPE_CHECKING:
     from millstream.runtime.transport import TransportLink
@@ -114,6 +115,7 @@ class Gate:
         self.links: dict[TransportLink, None] = {}  # all connections
         self.memory_waiters: dict[TransportLink, None] = {}  # publishers that are not read: memory is short
         self.log_waiters: dict[TransportLink, None] = {}  # publishers that are not read: the log is behind
+        self._log_ticks: i64 = 0  # that found somebody waiting for it, less those that did not
         self.strange: dict[TransportLink, None] = {}  # connections that are not authenticated yet
         self._rates = BucketTable(limits.connection_rate, limits.connection_burst)
         self.opened = AddressCounts()  # connections, refused ones included
@@ -223,6 +225,20 @@ class Gate:
     def is_log_behind(self) -> bool:
         """Whether who stores much has to wait. Not for a disk that takes nothing: then publishes are refused."""
         return self.store.backlog_bytes() > LOG_BEHIND and not self.store.is_stuck()
+
+    def on_tick(self) -> None:
+        """An operator is told of publishers that wait for the log most of the time."""
+        if self.log_waiters:
+            self._log_ticks += 1
+            if self._log_ticks >= TICKS_TOLD:
+                self._log_ticks = 0
+                link = next(iter(self.log_waiters))
+                name = "" if link.endpoint is None else link.endpoint.describe()
+                others = f", and {len(self.log_waiters) - 1} others wait" if len(self.log_waiters) > 1 else ""
+                self.health.report(PUBLISHERS_SLOWED, f"{name} from {link.address} waits for the log{others}")
+        elif self._log_ticks > 0:
+            self._log_ticks -= 1
+        self.on_durable()
 
     def on_durable(self) -> None:
         """The log has made progress, or none can be expected."""

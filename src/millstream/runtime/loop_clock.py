@@ -7,6 +7,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from millstream.model.clock import Clock
 from millstream.model.outbox import Wakeup
 
 read_clock_ns: Final = time.monotonic_ns  # found once, not in the module again for every look at it
@@ -58,3 +59,11 @@ class LoopClock:
 
     def forget(self) -> None:
         self._now_ns = 0
+
+
+def start_clock() -> Clock:
+    """What the core knows of the time, before its first turn."""
+    clock = Clock()
+    clock.now_ns, clock.wall_s = time.monotonic_ns(), int(time.time())
+    clock.wall_offset_ns = time.time_ns() - clock.now_ns
+    return clock

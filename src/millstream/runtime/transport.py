@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64, mypyc_attr
 
 from millstream.protocols.endpoint import Endpoint, Link
+from millstream.runtime.client_certificate import find_certificate_name
 from millstream.runtime.growth import Growth
 from millstream.runtime.intake import PIECE_FIRST, SHARE_NS, SMALL_BYTES, next_piece
 from millstream.security.authentication import Credentials
@@ -494,15 +495,3 @@ class TransportLink(Link):
                 # what it has sent meanwhile is read behind this turn
                 self.endpoint.touch(self.gate.clock.read_ns())
             transport.resume_reading()
-
-
-def find_certificate_name(transport: asyncio.Transport) -> str | None:
-    """The common name of a verified client certificate."""
-    certificate = transport.get_extra_info("peercert")
-    if not certificate:
-        return None
-    for part in certificate.get("subject", ()):
-        for key, value in part:
-            if key == "commonName":
-                return str(value)
-    return None

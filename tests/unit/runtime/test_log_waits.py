@@ -5,9 +5,10 @@ from __future__ import annotations
 from fake_transport import FakeTransport, GateWorld
 from fakes import ManualWakeup
 
+from millstream.broker.conditions import PUBLISHERS_SLOWED
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import Connect, Publish
-from millstream.runtime.gate import LOG_BEHIND, RESUMED_AT_ONCE
+from millstream.runtime.gate import LOG_BEHIND, RESUMED_AT_ONCE, TICKS_TOLD
 from millstream.runtime.tcp import TcpConnection
 from millstream.storage.log import Batch, BatchWriter, Log
 from millstream.storage.log_store import LogStore
@@ -125,3 +126,17 @@ def test_one_that_left_while_it_waited_is_forgotten() -> None:
     heavy.retain(LARGE)
     heavy.link.connection_lost(None)
     assert world.gate.log_waiters == {}
+
+
+def test_a_publisher_that_waits_for_the_log_most_of_the_time_is_named() -> None:
+    world = LogWorld()
+    heavy = Client(world, "heavy")
+    fill(world)
+    heavy.retain(LARGE)
+    for _ in range(int(TICKS_TOLD) - 1):
+        world.gate.on_tick()
+    assert world.broker.health.find(PUBLISHERS_SLOWED) is None
+    world.gate.on_tick()
+    told = world.broker.health.find(PUBLISHERS_SLOWED)
+    assert told is not None
+    assert told.cause == "heavy from 192.0.2.1 waits for the log"

@@ -11,9 +11,10 @@ from millstream.model.errors import Reason
 from millstream.model.limits import Limits
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import Connect, PingReq, Publish, Subscribe, SubscribeEntry
+from millstream.runtime.client_certificate import find_certificate_name
 from millstream.runtime.gate import HandshakePlace
 from millstream.runtime.tcp import TcpConnection
-from millstream.runtime.transport import LINGER_NS, find_certificate_name
+from millstream.runtime.transport import LINGER_NS
 from millstream.security.authentication import Credentials, Decision, Verdict
 
 CONNECT = encode_packet(Connect(4, "c"), 4)
