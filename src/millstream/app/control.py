@@ -73,6 +73,7 @@ def stream_operations(
         "stream.seal": streams.seal,
         "stream.commit": streams.commit,
         "stream.admit": streams.admit,
+        "stream.busy": streams.tell_busy,
     }
 
 

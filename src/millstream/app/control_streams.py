@@ -11,7 +11,10 @@ import heapq
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
+import structlog
+
 from millstream.app.control_desk import Desk, read_list, read_text, read_whole
+from millstream.broker.conditions import CLIENT_BUSY
 from millstream.model.errors import Reason, Unavailable
 from millstream.model.topic import find_filter_fault, find_topic_fault
 from millstream.protocols.mqtt.mapping import is_for_broker_only
@@ -26,6 +29,8 @@ PAGE_MAX: Final = 1000
 TOPICS_MAX: Final = 1000
 SECRET_MAX: Final = 16 * 1024
 SEAL_S: Final = 30.0
+ADDRESS_MAX: Final = 64
+TEXT_MAX: Final = 200
 BUSY: Final = (Reason.SERVER_BUSY, Reason.RATE_EXCEEDED, Reason.UNAVAILABLE)
 
 Seal = Callable[[], Awaitable[None]]
@@ -97,6 +102,15 @@ class StreamOperations:
             queue = catalog.find(read_text(fields, "name"))
             return int(queue is not None and is_waiting(queue))
         return sum(is_waiting(queue) for queue in catalog.queues.values())
+
+    # ------------------------------------------------------------------- tell
+
+    async def tell_busy(self, fields: Fields, conversation: Conversation) -> object:
+        """An address keeps the reader busy: said here, where there are a log and counters."""
+        address, text = read_text(fields, "address")[:ADDRESS_MAX], read_text(fields, "text")[:TEXT_MAX]
+        self._desk.broker.health.report(CLIENT_BUSY, f"{address}: {text}")
+        structlog.get_logger("millstream").warning("client_busy", client_id="", address=address, text=text)
+        return {}
 
     # ----------------------------------------------------------------- commit
 

@@ -164,6 +164,10 @@ class BrokerLink:
         committed = self.call("stream.commit", fields).get("committed")
         return committed if isinstance(committed, int) else 0
 
+    def tell_busy(self, address: str, text: str) -> None:
+        """An address keeps the reader busy."""
+        self.call("stream.busy", {"address": address, "text": text})
+
     def admit(self, credentials: Credentials, action: str, topics: list[str]) -> dict[str, object]:
         fields: dict[str, object] = {**credentials.to_fields(), "action": action, "topics": topics}
         return self.call("stream.admit", fields, refused_status=401)

@@ -69,7 +69,12 @@ def make_server(services: Services) -> HttpServer:
     listening = socket.socket(fileno=settings.descriptor)
     listening.setblocking(True)
     return HttpServer(
-        listening, make_all_routes(services), settings.connections_max, tls, settings.is_loopback
+        listening,
+        make_all_routes(services),
+        settings.connections_max,
+        tls,
+        settings.is_loopback,
+        services.link.tell_busy,
     )
 
 

@@ -21,6 +21,7 @@ from typing import Final
 
 import structlog
 
+from millstream.reader.callers import Callers, Tell
 from millstream.reader.http import (
     JSON_TYPE,
     Answer,
@@ -46,6 +47,7 @@ KEEP_S: Final = (
 BODY_S: Final = 30.0  # without a byte of a body
 SEND_S: Final = 60.0  # without taking a byte of an answer
 LEFTOVER_S: Final = 5.0  # for all of a body that nobody wants
+WATCH_S: Final = 1.0
 WAITING_MAX: Final = 1024  # connections that are not being served
 ARRIVING_MAX: Final = 256
 LEFTOVER_MAX: Final = 64 * 1024  # of a body nobody wanted that is read away to keep the connection
@@ -138,6 +140,7 @@ class HttpConnection:
                 else "no body is taken here"
             )
             raise HttpFault(413, text)
+        server.note_request(self.guest.address)
         credentials = parse_credentials(head.headers.get("authorization"), self.guest.address)
         self._credentials = credentials
         body = Body(self, head.length, head.is_chunked, route.body_bytes_max, is_awaited)
@@ -294,6 +297,7 @@ class HttpServer:
         connections_max: int,
         tls: ssl.SSLContext | None = None,
         is_loopback: bool = True,
+        tell: Tell | None = None,
     ) -> None:
         self._listening = listening
         self.routes = routes
@@ -304,17 +308,27 @@ class HttpServer:
             HttpConnection, None
         ] = {}  # with a request under way: the places that are taken
         self._idle_threads = 0
-        self._room = WaitingRoom(self._begin, find_waiting_max(), tls)
+        self._callers = Callers(tell)
+        self._room = WaitingRoom(self._begin, find_waiting_max(), tls, on_refused=self._callers.on_refused)
         self._lock = threading.Lock()
         self.log = structlog.get_logger("millstream.reader")
 
     def run(self) -> None:
         threading.Thread(target=self._room.run, name="heads", daemon=True).start()
+        threading.Thread(target=self._watch, name="callers", daemon=True).start()
         try:
             while self._accept():
                 pass
         finally:
             self._room.close()
+
+    def _watch(self) -> None:
+        while self._listening.fileno() >= 0:
+            time.sleep(WATCH_S)
+            try:
+                self._callers.look(self._room.unfinished)
+            except HttpFault:
+                continue  # the broker is away, which others tell
 
     def _accept(self) -> bool:
         """One connection; False when there will be no more."""
@@ -335,6 +349,9 @@ class HttpServer:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._room.put(Guest(link, str(address[0]) if isinstance(address, tuple) else ""))
         return True
+
+    def note_request(self, address: str) -> None:
+        self._callers.on_request(address)
 
     def check_origin(self, head: Head) -> None:
         """Pages in a browser have no business here: not with an Origin, and not by a name that was made to mean this

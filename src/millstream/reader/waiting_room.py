@@ -63,8 +63,11 @@ class WaitingRoom:
         guests_max: int,
         tls: ssl.SSLContext | None = None,
         clock: Callable[[], float] = time.monotonic,
+        on_refused: Callable[[str], None] | None = None,
     ) -> None:
         self._on_request = on_request
+        self._on_refused = on_refused  # gets its address
+        self.unfinished: dict[str, int] = {}  # heads under way, by address, as of the last sweep
         self._guests_max = guests_max
         self._tls = tls
         self._clock = clock
@@ -213,6 +216,11 @@ class WaitingRoom:
     # ----------------------------------------------------------------- leaving
 
     def sweep(self, now_s: float) -> None:
+        self.unfinished = {
+            guest.address: sum(each.stage is Stage.IN_HEAD for each in guests)
+            for guests in self._guests.values()
+            for guest in [next(iter(guests))]
+        }
         due = [guest for guests in self._guests.values() for guest in guests if guest.due_s <= now_s]
         for guest in due:
             if guest.stage is Stage.IN_HEAD:
@@ -231,6 +239,8 @@ class WaitingRoom:
 
     def _tell(self, guest: Guest, fault: HttpFault) -> bool:
         """In one go: whoever leaves no room for some hundred bytes is not told."""
+        if self._on_refused is not None:
+            self._on_refused(guest.address)
         try:
             guest.socket.send(b"".join(encode_fault(fault, is_last=True)))
             if not isinstance(guest.socket, ssl.SSLSocket):

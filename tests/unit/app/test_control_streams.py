@@ -10,6 +10,7 @@ from control_world import ControlWorld
 
 from millstream.app.control import stream_operations
 from millstream.app.control_streams import TOPICS_MAX
+from millstream.broker.conditions import CLIENT_BUSY
 from millstream.model.errors import Reason, Unavailable
 from millstream.runtime.control import ControlRefusal
 from millstream.security.acl import Authorizer, parse_acl
@@ -195,3 +196,11 @@ async def test_a_token_stands_where_the_password_does() -> None:
 async def test_questions_about_rights_are_bounded(fields: dict[str, object]) -> None:
     with pytest.raises(ControlRefusal):
         await StreamWorld().ask("stream.admit", **fields)
+
+
+async def test_an_address_that_keeps_the_reader_busy_is_a_condition() -> None:
+    world = StreamWorld()
+    await world.ask("stream.busy", address="192.0.2.1", text="sends 900 requests a second to the reader")
+    told = world.broker.health.find(CLIENT_BUSY)
+    assert told is not None
+    assert told.cause == "192.0.2.1: sends 900 requests a second to the reader"

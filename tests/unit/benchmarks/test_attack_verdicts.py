@@ -61,6 +61,15 @@ def test_each_promise_is_broken_for_itself(claim: str, changes: dict[str, object
     assert [name for name, verdict in judge(**changes).items() if verdict == FAILED] == [claim]
 
 
+@pytest.mark.parametrize(
+    ("p99_ms", "peak_mib", "verdict"), [(100.0, 100, PASSED), (101.0, 100, FAILED), (100.0, 200, FAILED)]
+)
+def test_nobody_has_to_be_named_for_what_nobody_felt(p99_ms: float, peak_mib: int, verdict: str) -> None:
+    window = {"control": make_window(5.0), "attack": make_window(p99_ms)}
+    judged = judge(windows=window, memory_peak=peak_mib * MIB, evidence=Evidence())
+    assert judged["attackers named"] == verdict
+
+
 def test_a_machine_that_was_busy_with_others_gives_no_figure() -> None:
     slow = {"control": make_window(5.0), "attack": make_window(300.0)}
     assert judge(windows=slow, disturbed=0.5)["other clients' p99"] == REFUSED

@@ -139,3 +139,19 @@ def test_ipv6_addresses_of_one_customer_count_as_one(room: Room) -> None:
         room.is_handed_on.clear()
         link.sendall(HEAD)
         assert room.is_handed_on.wait(WAIT_S)
+
+
+def test_heads_under_way_are_counted_by_address_and_refusals_are_told() -> None:
+    refused: list[str] = []
+    made = WaitingRoom(lambda guest: HttpFault(503, "no place"), 10, on_refused=refused.append)
+    links = []
+    for unread in (HEAD[:10], HEAD[:20], b"", HEAD):
+        ours, theirs = socket.socketpair()
+        links.append(ours)
+        made.put(Guest(theirs, "192.0.2.1", unread))
+    made._take_in()
+    made.sweep(0.0)
+    assert made.unfinished == {"192.0.2.1": 2}
+    assert refused == ["192.0.2.1"]
+    for link in links:
+        link.close()
