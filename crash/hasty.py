@@ -13,6 +13,7 @@ from typing import Final
 
 import millstream.app.storage
 from millstream.cli import main
+from millstream.runtime.folder_watch import FolderWatch
 from millstream.runtime.kernel_sync import KernelSync
 from millstream.runtime.log_thread import LogThread
 from millstream.storage.log import Batch, Log
@@ -28,10 +29,11 @@ class HastyLogThread(LogThread):
         on_progress: Callable[[], None],
         kernel: KernelSync | None = None,
         find_loss: Callable[[], str] | None = None,
+        watch: FolderWatch | None = None,
     ) -> None:
         self._due_s: deque[float] = deque()
         super().__init__(
-            files, on_progress, find_loss=find_loss
+            files, on_progress, find_loss=find_loss, watch=watch
         )  # without the kernel: every batch goes through the thread
 
     def submit(self, batch: Batch, log: Log) -> None:

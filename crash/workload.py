@@ -20,6 +20,7 @@ SETTINGS: Final = (
     "session.max_offline_queue_size=1000000",
     "session.max_offline_queue_bytes=1GiB",
     "queues.stream-1.kind=stream",
+    "storage.stall_timeout=30s",  # others may use the disk too: that it is slow is no fault
 )
 
 
