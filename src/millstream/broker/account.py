@@ -69,7 +69,6 @@ class Account:
         self.counters = Counters()
         self.quotas = Quotas(name, options.quotas, memory, QuotaHealth(health, self.counters))
         exchanges = Exchanges()
-        self.walks = exchanges  # and what they cost
         self.router = Router(limits.route_cache_max, exchanges)
         catalog = Catalog(name, self.router, agenda, self.quotas)
         self.queues = QueueAccess(catalog, limits.queue_auto_create)

@@ -11,7 +11,7 @@ from millstream.broker.queue_access import GROUPS_MAX
 from millstream.model.limits import Limits
 from millstream.model.message import NANOSECONDS
 from millstream.protocols.amqp091.consuming import UNSETTLED_BYTES_MAX
-from millstream.protocols.amqp091.transaction import OPERATIONS_MAX, RECEIVERS_MAX
+from millstream.protocols.amqp091.transaction import OPERATIONS_MAX, RECEIVERS_MAX, ROUTING_STEPS_MAX
 from millstream.protocols.amqp091.wire.field_table import FieldTable, Timestamp
 from millstream.protocols.amqp091.wire.methods import (
     BasicAck,
@@ -202,6 +202,28 @@ def test_a_transaction_that_would_reach_too_many_receivers_is_refused_before_its
     assert f"(limit: {RECEIVERS_MAX})".encode() in close.reply_text
     assert ready(world, "q0") == 0
     assert peer.endpoint.transaction_room.operations == 0
+
+
+def test_a_transaction_whose_messages_are_too_costly_to_route_is_refused_before_its_first_publish() -> None:
+    world = AmqpWorld()
+    peer = client_with(world, queue(), TxSelect())
+    bound = world.account.queues.catalog.get("q")
+    for number in range(700):
+        arguments: dict[str, object] = {f"k{at}": number for at in range(20)}
+        world.account.exchanges.bind_queue(bound, "amq.headers", b"", arguments)
+    properties = BasicProperties(headers={b"k0": -1})
+    one = publish(b"", exchange=b"amq.headers", properties=properties)
+    peer.receive(one * (ROUTING_STEPS_MAX // 1000) + publish(b"q"))
+    close = peer.say(TxCommit(), 1)[0]
+    assert isinstance(close, ChannelClose)
+    assert close.reply_code == 406
+    assert close.reply_text.endswith(b"take too long to find; commit more often")
+    assert ready(world) == 0
+    peer.open_channel(2)
+    peer.receive(frames_of(TxSelect(), channel=2))
+    peer.receive(publish(b"", exchange=b"amq.headers", properties=properties, channel=2) * 50)
+    peer.take()
+    assert [type(answer) for answer in peer.say(TxCommit(), 2)] == [TxCommitOk]
 
 
 def test_a_transaction_that_is_rolled_back_gives_its_room_back() -> None:
