@@ -225,6 +225,7 @@ class Publisher:
             return route
         if not is_part and self._account.store.refusal() is not SUCCESS:
             return route  # it will be tried again: nobody may refuse it twice
+        self._account.queues.catalog.begin_letters()
         taking: list[Target] = []
         for target in route.targets:
             if not target.outlet.is_storing() or target.outlet.find_refusal(message) is SUCCESS:
