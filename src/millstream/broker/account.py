@@ -75,7 +75,9 @@ class Account:
         self.exchanges = ExchangeAccess(name, exchanges, self.router, self.queues, store, limits, tasks)
         self.retained = Retained(limits.retained_messages_max, limits.retained_bytes_max)
         self.owner_rights = OwnerRights(name, authorizer, authenticator)
-        catalog.exchanges = LetterPost(self.exchanges, self.owner_rights, self.counters)
+        catalog.exchanges = LetterPost(
+            self.exchanges, self.owner_rights, self.counters, limits, agenda, tasks, health
+        )
         self._revoked = revoked
         self._review: RightsReview | None = None
         self.sessions: dict[str, Session] = {}

@@ -114,8 +114,9 @@ def bound_now(queue: Queue) -> None:
     """What it has too much goes; where that is very much, the rest of it in the next turns."""
     dropped: i64 = 0
     most: i64 = LETTERS_SLICE if _buries(queue) else SLICE
+    mark: i64 = queue.agenda.letter_mark()
     while not has_room(queue, 0, 0):
-        if dropped == most:
+        if dropped == most or queue.agenda.is_costly(mark):
             queue.agenda.left -= SLICE
             queue.is_to_bound = True
             queue.come_back()
