@@ -166,15 +166,17 @@ def _buries(queue: Queue) -> bool:
 
 
 def empty_settled(queue: Queue, first: i64, last: i64) -> None:
-    """Of a queue in memory: what all groups have settled, though not what is before it, goes at once. Where groups count
-    the bytes of what they have settled, the others would count them still."""
+    """Of a queue in memory: what all groups have settled, though not what is before it, goes at once."""
     if len(queue.groups) == 1:
         queue.footprint.empty(queue.tail, first, last)
-    elif not queue.bounds_bytes:
-        while first <= last:
-            if _first_unsettled(queue, first) > first:
-                queue.footprint.empty(queue.tail, first, first)
-            first += 1
+        return
+    while first <= last:
+        if _first_unsettled(queue, first) > first:
+            queue.footprint.empty(queue.tail, first, first)
+            if queue.bounds_bytes:
+                for group in queue.groups.values():
+                    group.gone.forget(first)
+        first += 1
 
 
 def _find_waiting(queue: Queue) -> i64:
