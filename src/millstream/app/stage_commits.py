@@ -367,7 +367,8 @@ class StageCommits:
         user = query.owner  # whose the queues are that a row makes
         reason = Reason.SUCCESS
         done = 0
-        spent = 0  # on rows that go to many receivers
+        routing = account.exchanges.routing_steps()
+        spent = 0  # on rows that go to many receivers or are costly to route
         for row in rows[at:]:
             expires_ns = now_ns + int(row.expiry_s) * NANOSECONDS if row.expiry_s else 0
             message = Message(
@@ -380,7 +381,7 @@ class StageCommits:
                 break
             done += 1
             spent += int(steps_of(route))
-            if spent >= STEPS_PER_TURN:
+            if spent + account.exchanges.routing_steps() - routing >= STEPS_PER_TURN:
                 break
         while broker.publishing.has_pending():
             broker.publishing.work_off(1000)  # what waits for its fan-out belongs to the same atom

@@ -69,14 +69,15 @@ class Account:
         self.counters = Counters()
         self.quotas = Quotas(name, options.quotas, memory, QuotaHealth(health, self.counters))
         exchanges = Exchanges()
-        self.walks = exchanges  # and what they cost
         self.router = Router(limits.route_cache_max, exchanges)
         catalog = Catalog(name, self.router, agenda, self.quotas)
         self.queues = QueueAccess(catalog, limits.queue_auto_create)
         self.exchanges = ExchangeAccess(name, exchanges, self.router, self.queues, store, limits, tasks)
         self.retained = Retained(limits.retained_messages_max, limits.retained_bytes_max)
         self.owner_rights = OwnerRights(name, authorizer, authenticator)
-        catalog.exchanges = LetterPost(self.exchanges, self.owner_rights, self.counters)
+        catalog.exchanges = LetterPost(
+            self.exchanges, self.owner_rights, self.counters, limits, agenda, tasks, health
+        )
         self._revoked = revoked
         self._review: RightsReview | None = None
         self.sessions: dict[str, Session] = {}

@@ -1,28 +1,55 @@
-"""Dead letters on their way through exchanges: published as a client would, by the right of who declared their queue."""
+"""Dead letters on their way through exchanges: published as a client would, by the right of who declared their queue.
+
+What one costs beyond the usual, because it is hard to route or goes to many, counts for the turn and for whoever made it die.
+"""
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
+from mypy_extensions import i64
+
+from millstream.broker.conditions import LIMIT_REACHED
 from millstream.broker.exchange_access import ExchangeAccess
+from millstream.broker.fan_out import steps_of
+from millstream.broker.health import Health
 from millstream.broker.owner_rights import OwnerRights
+from millstream.broker.tasks import TaskQueue
 from millstream.model.counters import Counters
 from millstream.model.errors import Reason
+from millstream.model.limits import Limits
 from millstream.model.message import Message
 from millstream.model.owner import Owner
-from millstream.queues.death import further_keys, is_cycle
+from millstream.queues.agenda import Agenda
+from millstream.queues.death import find_cycle, further_keys
 from millstream.queues.directions import read_user_properties
 from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.queue import Queue
+from millstream.routing.exchange import Exchange
 from millstream.routing.router import Route
+
+SHOWN_MAX: Final = 200  # bytes of a topic in a sentence
 
 
 @final
 class LetterPost(ExchangePort):
-    def __init__(self, exchanges: ExchangeAccess, rights: OwnerRights, counters: Counters) -> None:
+    def __init__(
+        self,
+        exchanges: ExchangeAccess,
+        rights: OwnerRights,
+        counters: Counters,
+        limits: Limits,
+        agenda: Agenda,
+        tasks: TaskQueue,
+        health: Health,
+    ) -> None:
         self._exchanges = exchanges
         self._rights = rights
         self._counters = counters
+        self._queues_max: i64 = limits.queues_per_message_max
+        self._agenda = agenda
+        self._tasks = tasks
+        self._health = health
 
     def post(self, exchange: str, key: bytes, letter: Message, owner: Owner | None, user: str) -> bool:
         """To everyone a publish would reach, except a queue that is full and refuses, or that had it before and would send
@@ -42,16 +69,14 @@ class LetterPost(ExchangePort):
                 headers[name] = value
         seen: dict[int, None] = {}
         if len(keys) > 1:
+            before: i64 = access.routing_steps()
             route = access.find_common_route(exchange, keys, letter.topic, headers, True)
+            self._spend(access.routing_steps() - before)
             if route is not None:
                 return self._hand_over(route, letter, seen)
         is_taken = False
         for each in keys:
-            topic = access.topic_of(exchange, each)
-            if headers is not None:
-                route = access.find_headers_route(found, each, topic, headers)
-            else:
-                route = access.find_route(exchange, each, topic, None, user)
+            route = self._find_route(found, each, headers, user)
             if self._hand_over(route, letter, seen):
                 is_taken = True
         return is_taken
@@ -65,6 +90,36 @@ class LetterPost(ExchangePort):
     def finish_leaving(self, name: str) -> None:
         self._exchanges.removal.finish_queue(name)
 
+    def _find_route(
+        self, exchange: Exchange, key: bytes, headers: dict[bytes, object] | None, user: str
+    ) -> Route:
+        access = self._exchanges
+        before: i64 = access.routing_steps()
+        topic = access.topic_of(exchange.name, key)
+        if headers is not None:
+            route = access.find_headers_route(exchange, key, topic, headers)
+        else:
+            route = access.find_route(exchange.name, key, topic, None, user)
+        self._spend(access.routing_steps() - before)
+        return route
+
+    def _spend(self, steps: i64) -> None:
+        if steps:
+            self._tasks.spend(steps)
+            self._agenda.spend(steps)
+
+    def _is_too_wide(self, route: Route) -> bool:
+        """Whether it would go to more queues than any message may."""
+        if len(route.targets) <= self._queues_max:
+            return False
+        count: i64 = sum([target.outlet.is_storing() for target in route.targets])
+        if count <= self._queues_max:
+            return False
+        limit = f"{self._queues_max} queues, as many as broker.max_queues_per_message allows"
+        topic = route.topic[:SHOWN_MAX].decode("utf-8", "replace")
+        self._health.report(LIMIT_REACHED, f"a dead letter would go to more than {limit}: {topic}")
+        return True
+
     def _may_post(self, exchange: str, key: bytes, owner: Owner | None) -> bool:
         if owner is None or self._rights.can_publish(owner, self._exchanges.topic_of(exchange, key)):
             return True
@@ -73,6 +128,10 @@ class LetterPost(ExchangePort):
 
     def _hand_over(self, route: Route, letter: Message, seen: dict[int, None]) -> bool:
         """To those who have not got it by another of its keys."""
+        if self._is_too_wide(route):
+            return False
+        self._spend(steps_of(route))
+        cycle = find_cycle(letter)
         is_taken = False
         for target in route.targets:
             outlet = target.outlet
@@ -80,7 +139,7 @@ class LetterPost(ExchangePort):
                 continue
             seen[id(outlet)] = None
             if isinstance(outlet, Queue):
-                if is_cycle(outlet.name, letter) or outlet.find_refusal(letter) is not Reason.SUCCESS:
+                if outlet.name in cycle or outlet.find_refusal(letter) is not Reason.SUCCESS:
                     continue
             outlet.deliver(letter, target)
             is_taken = True

@@ -71,6 +71,10 @@ class Shedding(Task):
         return steps - left
 
     def on_task_failed(self, error: Exception) -> None:
+        """It is over, so that the next one can begin."""
+        self._lines, self._sessions, self._queues, self._offenders = [], [], [], []
+        self.is_going_on = False
+        self.ended_ns = self._broker.clock.now_ns
         raise error
 
     def _search(self, steps: i64) -> i64:

@@ -75,6 +75,9 @@ class MemorySurvey(Task):
             self._transient += transient_bytes(queue)
 
     def on_task_failed(self, error: Exception) -> None:
+        """It is over, so that the next one can begin."""
+        self._lines, self._sessions, self._queues = [], [], []
+        self.is_going_on = False
         raise error
 
     def by_kind(self) -> dict[str, int]:

@@ -128,6 +128,7 @@ class Publishing:
                 account.counters.dropped_no_storage += 1
                 return refusal
         if route.is_stored or route.refusal is not SUCCESS:
+            account.queues.catalog.begin_letters()
             refusal = self._find_refusal(route, message)
             if refusal is not SUCCESS:
                 account.counters.dropped_queue_full += 1
@@ -161,6 +162,7 @@ class Publishing:
     def publish_state(self, account: Account, route: Route, message: Message) -> None:
         """The broker's own state: kept and told whatever the disk does. A queue that is bound to it gets it when it can."""
         self._retain(account, message, None)
+        account.queues.catalog.begin_letters()
         can_store = not route.is_stored or (
             account.store.refusal() is SUCCESS and self._find_refusal(route, message) is SUCCESS
         )

@@ -33,6 +33,8 @@ PER_TURN: Final[i64] = 2048  # deliveries, until it is known how long they take
 PER_TURN_MIN: Final[i64] = 128
 PER_TURN_MAX: Final[i64] = 16_384
 TURN_NS: Final[i64] = 5_000_000  # that dispatch may take of an iteration
+STEPS_PER_DELIVERY: Final[i64] = 2
+LETTER_STEPS: Final[i64] = 1000  # that costly dead letters of one queue take before others have their turn
 
 
 @final
@@ -73,6 +75,7 @@ class Agenda:
         self._next_number: i64 = 1
         self.per_turn: i64 = PER_TURN
         self.left: i64 = PER_TURN  # deliveries that may still be made now
+        self._letter_steps: i64 = 0  # what dead letters have cost so far beside what each of them does
         self.garbage = Garbage()
         self._awake: dict[Queue, None] = {}
         self._line: deque[Queue] = deque()  # the same, in the order of their turns
@@ -82,6 +85,19 @@ class Agenda:
     def begin_turn(self) -> None:
         """At a tick, which is a turn of its own."""
         self.left = self.per_turn
+
+    def spend(self, steps: i64) -> None:
+        """On a dead letter that was costly to route or went to many: a step is about a microsecond."""
+        self.left -= steps // STEPS_PER_DELIVERY
+        self._letter_steps += steps
+
+    def letter_mark(self) -> i64:
+        """For `is_costly`: where a slice begins."""
+        return self._letter_steps
+
+    def is_costly(self, mark: i64) -> bool:
+        """Whether dead letters have cost a slice by themselves since then."""
+        return self._letter_steps - mark >= LETTER_STEPS
 
     def take_number(self) -> i64:
         """For a new queue; never given twice."""

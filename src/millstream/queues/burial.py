@@ -26,14 +26,19 @@ def bury(queue: Queue, group: Group, pending: Pending, reason: str) -> None:
 
 def bury_alone(queue: Queue, group: str, pending: Pending, reason: str) -> None:
     """One that no group has to settle."""
+    queue.catalog.begin_letters()
+    _bury(queue, group, pending, reason)
+
+
+def bury_new(queue: Queue, message: Message, reason: str) -> None:
+    """One that the queue does not take at all: of many queues each may do so because of the same message."""
+    pending = Pending(queue.nobody(), queue.next, message, queue.clock.wall_ns(), 0)
+    _bury(queue, "", pending, reason)
+
+
+def _bury(queue: Queue, group: str, pending: Pending, reason: str) -> None:
     queue.agenda.left -= DELIVERIES_PER_LETTER
     if queue.catalog.bury(queue, group, pending, reason):
         queue.counters.dead_lettered += 1
     else:
         queue.counters.dropped += 1
-
-
-def bury_new(queue: Queue, message: Message, reason: str) -> None:
-    """One that the queue does not take at all."""
-    pending = Pending(queue.nobody(), queue.next, message, queue.clock.wall_ns(), 0)
-    bury_alone(queue, "", pending, reason)

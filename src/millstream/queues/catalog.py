@@ -36,6 +36,9 @@ from millstream.storage import queue_facts
 from millstream.storage.stored_queue import StoredQueue
 
 POSTING_MAX: Final[i64] = 16  # queues that refuse a letter and make another of it, in a row
+LETTERS_MAX: Final[i64] = (
+    500  # that are made because of one message, each of which may be refused by many queues
+)
 TICK_MAX: Final[i64] = 4096  # queues a tick looks at; where there are more each gets its turn later
 RELEASE_MAX: Final[i64] = 20_000  # messages of removed queues that are let go in one tick
 RETENTION_NS: Final[i64] = 1_000_000_000  # between two looks at what streams may let go
@@ -50,6 +53,7 @@ class Catalog:
         self.queues: dict[str, Queue] = {}
         self.exchanges: ExchangePort | None = None  # known when both are made
         self.posting: i64 = 0  # dead letters on their way to an exchange, one because of the other
+        self._letters_left: i64 = LETTERS_MAX  # that may still be made because of one message
         self._router = router
         self._retained_ns: i64 = 0
         self._to_look: list[Queue] = []  # those of this round of ticks
@@ -173,6 +177,11 @@ class Catalog:
         if queue.definition.auto_delete and not queue.is_removed and queue.consumer_count() == 0:
             self.delete(queue)
 
+    def begin_letters(self) -> None:
+        """Of one message: it was published, or dies by itself and not because a queue refuses a letter."""
+        if self.posting == 0:
+            self._letters_left = LETTERS_MAX
+
     def bury(self, queue: Queue, group: str, pending: Pending, reason: str) -> bool:
         """Put it to the dead letters; False when this queue has none, or nobody took it."""
         definition = queue.definition
@@ -190,8 +199,9 @@ class Catalog:
         return True
 
     def _post(self, queue: Queue, pending: Pending, reason: str, exchange: str) -> bool:
-        if self.exchanges is None or self.posting >= POSTING_MAX:
+        if self.exchanges is None or self.posting >= POSTING_MAX or self._letters_left <= 0:
             return False
+        self._letters_left -= 1
         clock = self.agenda.clock
         key, letter = make_letter(
             queue.name,

@@ -143,14 +143,20 @@ def read_deaths(properties: bytes) -> list[Death]:
     return []
 
 
-def is_cycle(queue: str, letter: Message) -> bool:
-    """Whether a letter has been in this queue before and nobody rejected it since: it would go round for ever."""
+def find_cycle(letter: Message) -> dict[str, None]:
+    """The queues in which a letter has been since somebody rejected it: in those it would go round for ever."""
+    queues: dict[str, None] = {}
     for death in read_deaths(letter.properties):
         if death.get("reason") == REJECTED:
-            return False
-        if death.get("queue") == queue:
-            return True
-    return False
+            break
+        queue = death.get("queue")
+        if isinstance(queue, str):
+            queues[queue] = None
+    return queues
+
+
+def is_cycle(queue: str, letter: Message) -> bool:
+    return queue in find_cycle(letter)
 
 
 def _merge(deaths: list[Death]) -> list[Death]:

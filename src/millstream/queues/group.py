@@ -354,8 +354,9 @@ class Group:
         now_ns = self.queue.clock.now_ns
         self._is_cut = False
         looked: i64 = 0
+        letters: i64 = self.queue.agenda.letter_mark()
         while True:
-            if looked >= PASSED_MAX:
+            if looked >= PASSED_MAX or self.queue.agenda.is_costly(letters):
                 self.queue.agenda.left -= looked
                 self._is_cut = True
                 self.queue.come_back()
@@ -382,6 +383,7 @@ class Group:
         queue = self.queue
         agenda = queue.agenda
         passed: i64 = 0
+        letters: i64 = agenda.letter_mark()
         while self.cursor < queue.visible:
             if self.settled.count:
                 self.cursor = self.settled.next_missing(self.cursor)
@@ -403,7 +405,8 @@ class Group:
                     agenda.left -= passed
                     return pending
             passed += 1
-            if passed >= PASSED_MAX or (agenda.left <= 0 and passed >= PASSED_MIN):
+            is_late = agenda.left <= 0 and passed >= PASSED_MIN
+            if is_late or passed >= PASSED_MAX or agenda.is_costly(letters):
                 queue.come_back()
                 break
         agenda.left -= passed

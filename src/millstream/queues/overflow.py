@@ -114,8 +114,9 @@ def bound_now(queue: Queue) -> None:
     """What it has too much goes; where that is very much, the rest of it in the next turns."""
     dropped: i64 = 0
     most: i64 = LETTERS_SLICE if _buries(queue) else SLICE
+    mark: i64 = queue.agenda.letter_mark()
     while not has_room(queue, 0, 0):
-        if dropped == most:
+        if dropped == most or queue.agenda.is_costly(mark):
             queue.agenda.left -= SLICE
             queue.is_to_bound = True
             queue.come_back()
@@ -165,15 +166,17 @@ def _buries(queue: Queue) -> bool:
 
 
 def empty_settled(queue: Queue, first: i64, last: i64) -> None:
-    """Of a queue in memory: what all groups have settled, though not what is before it, goes at once. Where groups count
-    the bytes of what they have settled, the others would count them still."""
+    """Of a queue in memory: what all groups have settled, though not what is before it, goes at once."""
     if len(queue.groups) == 1:
         queue.footprint.empty(queue.tail, first, last)
-    elif not queue.bounds_bytes:
-        while first <= last:
-            if _first_unsettled(queue, first) > first:
-                queue.footprint.empty(queue.tail, first, first)
-            first += 1
+        return
+    while first <= last:
+        if _first_unsettled(queue, first) > first:
+            queue.footprint.empty(queue.tail, first, first)
+            if queue.bounds_bytes:
+                for group in queue.groups.values():
+                    group.gone.forget(first)
+        first += 1
 
 
 def _find_waiting(queue: Queue) -> i64:

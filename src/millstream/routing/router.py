@@ -22,6 +22,7 @@ from millstream.routing.tree import Found, TopicTree
 
 STALE: Final[i64] = -1
 LIGHT: Final[i64] = 16  # receivers of a route that counts as one
+NODES_PER_STEP: Final[i64] = 8  # nodes and subscriptions that are looked at in about a microsecond
 SHARED: Final[i64] = 8  # what a member of a share group counts for: it has a target of its own in every route
 LONG: Final = 4096  # bytes of a topic above which its route is made for every message: topics are memory too
 

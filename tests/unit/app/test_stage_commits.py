@@ -17,6 +17,7 @@ from millstream.broker.account_options import AccountOptions
 from millstream.broker.fan_out import RECEIVERS_AT_ONCE, RECEIVERS_PER_STEP
 from millstream.broker.tasks import STEPS_PER_TURN
 from millstream.model.errors import Reason
+from millstream.queues.definition import WORK, Definition
 from millstream.routing.subscription import Subscription
 from millstream.runtime.control import ControlRefusal
 from millstream.runtime.failpoints import NoFailpoints
@@ -94,6 +95,18 @@ async def test_rows_that_go_to_very_many_receivers_share_a_slice_with_few_others
     assert await world.commits.commit(commit) == (100, False)
     per_slice = STEPS_PER_TURN * RECEIVERS_PER_STEP // RECEIVERS_AT_ONCE
     assert world.store.kinds == [BEGUN, *[ADVANCED] * -(-100 // per_slice)]
+
+
+async def test_rows_that_are_costly_to_route_share_a_slice_with_few_others(world: StageWorld) -> None:
+    account = world.broker.get_account("default")
+    queue = account.queues.catalog.declare("bound", Definition(WORK))
+    account.exchanges.bind_exchange("amq.headers", "amq.topic", b"#", {})
+    for number in range(600):
+        account.exchanges.bind_queue(queue, "amq.headers", b"", {f"k{at}": number for at in range(25)})
+    commit = world.stage_topics(*[b"new/%d" % number for number in range(32)])
+    world.store.kinds.clear()
+    assert await world.commits.commit(commit) == (32, False)
+    assert world.store.kinds == [BEGUN, *[ADVANCED] * 5], "each takes a seventh of a turn"
 
 
 async def test_a_batch_without_rows_is_done_as_well(world: StageWorld) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fakes import MEMORY_LIMIT, FakeLine, World
 from queue_world import FakeConsumer, purge
 
@@ -10,10 +11,10 @@ from millstream.broker.line import Line
 from millstream.broker.memory_port import MemoryPort, Offender
 from millstream.broker.memory_relief import MemoryRelief
 from millstream.broker.memory_survey import MemorySurvey, transient_bytes
-from millstream.broker.tasks import STEPS_PER_SLICE
+from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
-from millstream.queues.definition import EPHEMERAL, WORK, Definition
+from millstream.queues.definition import EPHEMERAL, WORK, Definition, make_definition
 
 
 class Connection(Offender):
@@ -344,6 +345,21 @@ def test_a_queue_whose_oldest_message_is_with_a_consumer_lets_go_of_the_others()
     assert world.port.told == [("queue", "bulk")]
 
 
+def test_a_queue_lets_go_of_the_others_also_where_several_groups_read_it_and_its_bytes_are_bounded() -> None:
+    world = ReliefWorld()
+    world.fill_transient("bulk", 100, 10_000)
+    definition = make_definition({"kind": "ephemeral", "bytes_max": 10_000_000, "bounds_ready": True})
+    queue = world.account.queues.catalog.declare("bulk", definition)
+    for name in ("g", "h"):
+        queue.get_group(name, b"").join(FakeConsumer("c", 1))
+    world.broker.work_off()
+    before = queue.footprint.bytes
+    world.tick(95)
+    assert queue.unsettled() == 2
+    assert queue.footprint.bytes <= before // 2
+    assert world.port.told == [("queue", "bulk")]
+
+
 def test_a_tick_lets_go_of_no_more_than_a_slice_however_many_offend() -> None:
     world = ReliefWorld()
     for number in range(5):
@@ -368,6 +384,26 @@ def test_one_that_can_let_go_of_nothing_keeps_none_of_those_behind_it() -> None:
     world.tick(95)
     assert (world.depth("held"), world.depth("free")) == (3000, 50)
     assert world.port.told == [("queue", "free")]
+
+
+def test_after_a_fault_while_it_lets_go_the_next_tick_does_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ReliefWorld()
+    world.fill_transient("bulk", 100, 10_000)
+    world.port.connections = [("c", 1000, True)]
+    find_offender = world.port.find_offender
+
+    def fail(line: Line, now_ns: int) -> Offender | None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(world.port, "find_offender", fail)
+    for _ in range(2000):
+        world.port.connections.append(("c", 1000, True))
+    world.broker.tasks.spend(10 * STEPS_PER_TURN)  # so that it begins as a task
+    with pytest.raises(ZeroDivisionError):
+        world.tick(95)
+    monkeypatch.setattr(world.port, "find_offender", find_offender)
+    world.tick(95, 1.0)
+    assert ("queue", "bulk") in world.port.told
 
 
 def test_very_many_queues_are_surveyed_in_slices() -> None:

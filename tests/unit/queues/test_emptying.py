@@ -9,7 +9,7 @@ from queue_world import QueueWorld
 
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
-from millstream.queues.overflow import drop_head
+from millstream.queues.overflow import drop_head, has_room
 from millstream.queues.queue import Queue
 from millstream.queues.tail import Tail
 
@@ -56,6 +56,34 @@ def test_what_was_answered_behind_an_open_delivery_needs_no_room(world: QueueWor
     world.loop()
     assert queue.depth() == 1
     assert int(queue.footprint.bytes) < 2 * one
+
+
+def test_what_all_groups_have_answered_needs_no_room_where_bytes_that_wait_are_bounded(
+    world: QueueWorld,
+) -> None:
+    queue = make_queue(world, 600, overflow="reject", bytes_max=1_000_000, bounds_ready=True)
+    one, other = world.join(queue, "one", credit=1000), world.join(queue, "other", credit=1000)
+    world.loop()
+    full = int(queue.footprint.bytes)
+    for pending in one.got[1:]:
+        pending.group.settle(pending, Outcome.ACCEPTED, "")
+    assert int(queue.footprint.bytes) == full
+    for pending in other.got[1:500]:
+        pending.group.settle(pending, Outcome.ACCEPTED, "")
+    rest = len(b"".join([b"%d" % number * 100 for number in (0, *range(500, 600))]))
+    assert int(queue.footprint.bytes) == rest
+    groups = list(queue.groups.values())
+    assert [int(group.gone.bytes) for group in groups] == [rest - 100, 0], "of what is kept"
+    assert has_room(queue, 1, 1_000_000)
+    assert not has_room(queue, 1, 1_000_001), "all of it is with consumers"
+    for consumer in (one, other):
+        consumer.got[0].group.settle(consumer.got[0], Outcome.ACCEPTED, "")
+        world.loop()
+    assert [int(group.gone.bytes) for group in groups] == [0, 0]
+    for pending in other.got[500:]:
+        pending.group.settle(pending, Outcome.ACCEPTED, "")
+    world.loop()
+    assert int(queue.footprint.bytes) == 0
 
 
 def test_a_group_that_comes_later_gets_nothing_that_has_gone(world: QueueWorld) -> None:

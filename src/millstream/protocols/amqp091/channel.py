@@ -142,7 +142,8 @@ class Channel:
             else:
                 tags = self._tags_to(tag, {})
                 self._is_settling = len(self.consumers) > 1
-                if len(tags) * steps_of(outcome) > STEPS_PER_SLICE:
+                may_bury = outcome is not Outcome.ACCEPTED and len(tags) > 1  # nobody knows what letters cost
+                if may_bury or len(tags) * steps_of(outcome) > STEPS_PER_SLICE:
                     self.endpoint.chores.start(Answering(self, tags, outcome, False))
                     return
                 self._settle_all(tags, outcome)

@@ -64,8 +64,20 @@ class Chores(Task):
         self._endpoint = endpoint
         self._tasks = tasks
         self._waiting: deque[Chore] = deque()
+        self._left: i64 = 0  # of this turn when events began to be acted on
 
     def is_busy(self) -> bool:
+        return len(self._waiting) != 0
+
+    def begin(self) -> None:
+        """Events are acted on from here on."""
+        self._left = self._tasks.left
+
+    def is_due(self) -> bool:
+        """Whether what follows has to wait: something goes on, or what came before has cost a slice on the spot by the dead letters
+        it made."""
+        if not self._waiting and self._left - self._tasks.left >= STEPS_PER_SLICE:
+            self.start(Pause())
         return len(self._waiting) != 0
 
     def start(self, chore: Chore) -> None:
@@ -204,12 +216,14 @@ class Settling(Chore):
     def run(self, steps: i64) -> i64:
         left: i64 = steps
         channel = self._channel
+        tasks = channel.endpoint.context.broker.tasks
         while left > 0 and self._at < len(self._tags):
+            before: i64 = tasks.left
             group = channel.settle_one(self._tags[self._at], self._outcome)
             if group is not None:
                 self._groups[group] = None
             self._at += 1
-            left -= self._steps
+            left -= self._steps + before - tasks.left  # a dead letter may be costly
         return left if self._at >= len(self._tags) else 0
 
     def on_done(self) -> None:

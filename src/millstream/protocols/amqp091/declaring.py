@@ -86,7 +86,10 @@ def catch_up(queue: Queue) -> None:
     if queue.agenda.is_awake(queue):
         queue.dispatch()
     slices = 0
+    mark = queue.agenda.letter_mark()
     while queue.is_to_bound and slices < BOUND_SLICES_MAX and not is_awaited(queue):
+        if queue.agenda.is_costly(mark):
+            return
         queue.is_to_bound = False
         bound_now(queue)
         slices += 1

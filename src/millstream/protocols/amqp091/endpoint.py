@@ -264,6 +264,7 @@ class AmqpEndpoint(Endpoint):
         if self._stalled or self.chores.is_busy():
             self._stalled += events
             return
+        self.chores.begin()
         for at, event in enumerate(events):
             if self._is_closing:
                 return
@@ -290,7 +291,7 @@ class AmqpEndpoint(Endpoint):
                 return
             else:
                 self._on_control(event)
-            if self.chores.is_busy():
+            if self.chores.is_due():
                 self._stall(events[at + 1 :])
                 return
 

@@ -31,7 +31,7 @@ from millstream.protocols.amqp091.mapping import (
     without_blind_copies,
 )
 from millstream.protocols.amqp091.reply_to import ADDRESS_PREFIX, REPLY_TO, with_reply_address
-from millstream.protocols.amqp091.transaction import RECEIVERS_MAX
+from millstream.protocols.amqp091.transaction import RECEIVERS_MAX, ROUTING_STEPS_MAX
 from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import BasicNack, BasicPublish, BasicReturn
 from millstream.protocols.amqp091.wire.properties import decode_properties, delivery_mode_of, without_headers
@@ -150,7 +150,12 @@ class Publisher:
         known before the first is."""
         prepared: list[tuple[Message, Route] | None] = []
         replies: dict[int, bytes] = {}
+        exchanges = self._account.exchanges
+        before: i64 = exchanges.routing_steps()
         for at, event in enumerate(events):
+            if at and exchanges.routing_steps() - before > ROUTING_STEPS_MAX:
+                text = "the routes of the transaction's messages take too long to find; commit more often"
+                raise Refused(Reason.PRECONDITION_FAILED, text)
             if self._is_reply(event):
                 replies[at] = self._prepare_reply(event)
                 prepared.append(None)
@@ -222,6 +227,7 @@ class Publisher:
             return route
         if not is_part and self._account.store.refusal() is not SUCCESS:
             return route  # it will be tried again: nobody may refuse it twice
+        self._account.queues.catalog.begin_letters()
         taking: list[Target] = []
         for target in route.targets:
             if not target.outlet.is_storing() or target.outlet.find_refusal(message) is SUCCESS:
@@ -263,9 +269,9 @@ class Publisher:
     def _look_up(self, exchange: bytes, key: bytes, properties: bytes) -> Place:
         place = self._places.get((exchange, key))
         if place is None or place.route.generation != self._account.router.generation:
-            before: i64 = self._account.walks.steps
+            before: i64 = self._account.exchanges.routing_steps()
             place = self._make_place(exchange, key, properties)
-            self._pace(self._account.walks.steps - before)
+            self._pace(self._account.exchanges.routing_steps() - before)
             if place.route.is_by_headers or size_of(place.route) > TARGETS_MAX:
                 return place
             if len(self._places) >= ROUTES_MAX:

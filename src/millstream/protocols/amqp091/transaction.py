@@ -14,6 +14,7 @@ from millstream.protocols.amqp091.machine.events import PublishReceived
 
 OPERATIONS_MAX: Final = 20_000  # a commit is one turn of the loop
 RECEIVERS_MAX: Final = 40_000  # of all its messages together, for the same reason
+ROUTING_STEPS_MAX: Final = 100_000  # microseconds, about, that finding the routes of its messages may take
 REJECTED_OPERATIONS: Final = 25  # that a rejected delivery counts for: it may become a dead letter
 BYTES_MAX: Final = 256 * 1024 * 1024
 

@@ -42,6 +42,7 @@ class Backlog(Task):
         self._events: list[Event] = []
         self._job: Job | None = None
         self._spent: i64 = 0
+        self._left: i64 = 0  # of the turn when this slice began; 0 outside of one
         self._slices: i64 = 0  # since it was read last
         self._share: i64 = STEPS_PER_SLICE
 
@@ -49,22 +50,30 @@ class Backlog(Task):
 
     def begin(self) -> None:
         left = self._tasks.left
+        self._left = left
         self._share = left if left < STEPS_PER_SLICE else STEPS_PER_SLICE
 
     def end(self) -> None:
         if self._spent:
             self._tasks.spend(self._spent)
             self._spent = 0
+        self._left = 0
 
     def spend(self, steps: i64) -> None:
         self._spent += steps
 
     def is_spent(self) -> bool:
-        return self._spent > 0 and self._spent >= self._share
+        spent: i64 = self._spent + self._spent_below()
+        return spent > 0 and spent >= self._share
+
+    def _spent_below(self) -> i64:
+        """On what this slice has brought about deeper down, as on dead letters that are costly."""
+        spent: i64 = self._left - self._tasks.left
+        return spent if spent > 0 else 0
 
     def is_due(self) -> bool:
         """Whether what follows must wait: the share is spent, or something goes on that it comes behind."""
-        return self._job is not None or (self._spent > 0 and self._spent >= self._share)
+        return self._job is not None or self.is_spent()
 
     def has_time(self) -> bool:
         """Whether this turn has some left for what cannot be cut."""
@@ -111,6 +120,7 @@ class Backlog(Task):
 
     def run(self, steps: i64) -> i64:
         self._share = steps
+        self._left = self._tasks.left
         endpoint = self._endpoint
         endpoint.begin_slice()
         if self._job is not None and not self._job.run():
@@ -126,7 +136,8 @@ class Backlog(Task):
         endpoint.end_slice()
         used = self._spent
         self._spent = 0
-        endpoint.link.charge(used * STEP_NS)
+        endpoint.link.charge((used + self._spent_below()) * STEP_NS)
+        self._left = 0
         if self.is_waiting():
             return used if used > steps else steps
         return used if used < steps else steps - 1

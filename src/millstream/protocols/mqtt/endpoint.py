@@ -23,7 +23,7 @@ from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.protocols.endpoint import Link
 from millstream.protocols.mqtt.backlog import Backlog
 from millstream.protocols.mqtt.context import MqttContext
-from millstream.protocols.mqtt.fanning_out import PublishingRun, go_on, postpone
+from millstream.protocols.mqtt.fanning_out import PublishingRun, SettlingRun, go_on, postpone
 from millstream.protocols.mqtt.handshake import SCRAM, Handshake, window_of
 from millstream.protocols.mqtt.machine.events import (
     AlikeReceived,
@@ -367,8 +367,7 @@ class MqttEndpoint(Outgoing):
         now_ns = context.broker.clock.now_ns
         run = FrameRun(event.buffer, event.start, event.end, event.count, self.machine.version, now_ns)
         if route.settles:
-            for message in run.messages():
-                account.queues.settle(message.topic, message, session.key.client_id)
+            self.backlog.start(SettlingRun(self, session, run.messages()))
             return
         if not route.targets and route.shares is None:
             account.counters.dropped_no_receiver += event.count

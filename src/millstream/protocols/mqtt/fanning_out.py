@@ -77,6 +77,29 @@ class FanningOut(Job):
 
 
 @final
+class SettlingRun(Job):
+    """Answers to deliveries of queues, none of which is answered itself. What is rejected may become a dead letter that goes to
+    very many."""
+
+    def __init__(self, endpoint: MqttEndpoint, session: Session, messages: list[Message]) -> None:
+        self._endpoint = endpoint
+        self._session = session
+        self._messages = messages
+        self._at: i64 = 0
+
+    def run(self) -> bool:
+        session = self._session
+        first: i64 = self._at
+        while self._at < len(self._messages):
+            if self._at > first and self._endpoint.backlog.is_spent():
+                return True
+            message = self._messages[self._at]
+            self._at += 1
+            session.account.queues.settle(message.topic, message, session.key.client_id)
+        return False
+
+
+@final
 class PublishingRun(Job):
     """Messages of a run that queues take one by one, to many receivers each."""
 

@@ -21,7 +21,6 @@ ROUTES_MAX: Final[i64] = 32_768  # topics a connection remembers
 ALL_ROUTES_MAX: Final[i64] = 1_000_000  # all of them together
 OWN_ROUTES: Final[i64] = 16  # that each may remember in any case
 STEPS_PER_ROUTE: Final[i64] = 2
-NODES_PER_STEP: Final[i64] = 8
 TOPIC_UNIT: Final[i64] = 128  # bytes of a topic that count as one more
 
 
@@ -76,9 +75,9 @@ class RouteMemory:
             session.principal, session.key.client_id, topic
         ):
             return None
-        before: i64 = account.router.visited
+        before: i64 = account.exchanges.routing_steps()
         route = account.find_route(topic, session.principal.name)
-        self._backlog.spend((account.router.visited - before) // NODES_PER_STEP)
+        self._backlog.spend(account.exchanges.routing_steps() - before)
         return route
 
     def _remember(self, topic: bytes, route: Route) -> None:

@@ -11,7 +11,7 @@ from millstream.broker.queue_access import GROUPS_MAX
 from millstream.model.limits import Limits
 from millstream.model.message import NANOSECONDS
 from millstream.protocols.amqp091.consuming import UNSETTLED_BYTES_MAX
-from millstream.protocols.amqp091.transaction import OPERATIONS_MAX, RECEIVERS_MAX
+from millstream.protocols.amqp091.transaction import OPERATIONS_MAX, RECEIVERS_MAX, ROUTING_STEPS_MAX
 from millstream.protocols.amqp091.wire.field_table import FieldTable, Timestamp
 from millstream.protocols.amqp091.wire.methods import (
     BasicAck,
@@ -25,6 +25,7 @@ from millstream.protocols.amqp091.wire.methods import (
     ConfirmSelect,
     ConnectionOpen,
     ConnectionTuneOk,
+    ExchangeDeclare,
     Method,
     QueueBind,
     QueueDeclare,
@@ -34,6 +35,7 @@ from millstream.protocols.amqp091.wire.methods import (
     TxSelect,
 )
 from millstream.protocols.amqp091.wire.properties import BasicProperties
+from millstream.queues.catalog import LETTERS_MAX
 from millstream.queues.death import DEATHS_MAX, KEYS_MAX
 
 ACK = BasicAck(1, False)
@@ -204,6 +206,28 @@ def test_a_transaction_that_would_reach_too_many_receivers_is_refused_before_its
     assert peer.endpoint.transaction_room.operations == 0
 
 
+def test_a_transaction_whose_messages_are_too_costly_to_route_is_refused_before_its_first_publish() -> None:
+    world = AmqpWorld()
+    peer = client_with(world, queue(), TxSelect())
+    bound = world.account.queues.catalog.get("q")
+    for number in range(700):
+        arguments: dict[str, object] = {f"k{at}": number for at in range(20)}
+        world.account.exchanges.bind_queue(bound, "amq.headers", b"", arguments)
+    properties = BasicProperties(headers={b"k0": -1})
+    one = publish(b"", exchange=b"amq.headers", properties=properties)
+    peer.receive(one * (ROUTING_STEPS_MAX // 1000) + publish(b"q"))
+    close = peer.say(TxCommit(), 1)[0]
+    assert isinstance(close, ChannelClose)
+    assert close.reply_code == 406
+    assert close.reply_text.endswith(b"take too long to find; commit more often")
+    assert ready(world) == 0
+    peer.open_channel(2)
+    peer.receive(frames_of(TxSelect(), channel=2))
+    peer.receive(publish(b"", exchange=b"amq.headers", properties=properties, channel=2) * 50)
+    peer.take()
+    assert [type(answer) for answer in peer.say(TxCommit(), 2)] == [TxCommitOk]
+
+
 def test_a_transaction_that_is_rolled_back_gives_its_room_back() -> None:
     world = AmqpWorld()
     peer = client_with(world, queue(), TxSelect())
@@ -301,6 +325,33 @@ def test_a_letter_that_died_as_often_as_is_told_can_be_published_again() -> None
     properties.headers = {b"x-death": [death] * DEATHS_MAX, **{b"own-%d" % n: n for n in range(200)}}
     peer.receive(publish(b"q", properties=properties))
     assert bodies(peer.say(BasicGet(b"q", True), 1)) == 1
+
+
+def test_one_message_makes_only_so_many_letters_where_queues_refuse_the_letters_of_each_other() -> None:
+    """Of each that is refused every queue of the next row makes one: without a bound they double and double again."""
+    rows, width = 5, 8
+    world = AmqpWorld()
+    peer = client_with(world)
+    names = [[b"q%d.%d" % (row, at) for at in range(width)] for row in range(rows)]
+    for row in range(rows):
+        exchange = b"x%d" % row
+        peer.receive(frames_of(ExchangeDeclare(exchange, b"fanout", False, True, False, False, False, {})))
+        arguments: FieldTable = {b"x-max-length": 1, b"x-overflow": b"reject-publish-dlx"}
+        if row + 1 < rows:
+            arguments[b"x-dead-letter-exchange"] = b"x%d" % (row + 1)
+        for name in names[row]:
+            peer.receive(
+                frames_of(queue(name, arguments=arguments), QueueBind(name, exchange, b"", True, {}))
+            )
+        peer.receive(publish(b"", exchange=exchange))
+    queues = [world.account.queues.catalog.get(name.decode()) for row in names for name in row]
+    assert [queue.depth() for queue in queues] == [1] * (rows * width)
+    peer.receive(publish(b"", exchange=b"x0"))
+    assert LETTERS_MAX < sum(queue.counters.refused for queue in queues) <= (LETTERS_MAX + 1) * width
+    refused = queues[0].counters.refused
+    peer.receive(publish(b"q0.0"))
+    assert queues[0].counters.refused == refused + 1
+    assert sum(queue.counters.refused for queue in queues) > (LETTERS_MAX + 1) * width, "another message"
 
 
 def test_keys_of_their_own_for_all_messages_of_a_fanout_make_one_route() -> None:

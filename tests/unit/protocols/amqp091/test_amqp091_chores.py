@@ -33,6 +33,7 @@ from millstream.protocols.amqp091.wire.methods import (
 from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.queues.group import Group
 from millstream.queues.purging import RECORDS_PER_STEP
+from millstream.routing.subscription import Subscription
 
 MANY = 3000
 
@@ -267,6 +268,23 @@ def test_publishes_that_are_costly_to_route_are_carried_out_over_several_turns()
     world.settle_down()
     assert world.account.counters.messages_received == 10
     assert not peer.link.waits_for_turn
+
+
+def test_new_topics_that_very_many_filters_may_match_are_published_to_over_several_turns() -> None:
+    world = AmqpWorld()
+    peer = client_with(world, queue())
+    bound = world.account.queues.catalog.get("q")
+    for number in range(1024):
+        levels = [b"+" if number >> at & 1 else b"a" for at in range(10)]
+        world.account.router.subscribe(
+            Subscription(bound, b"/".join([*levels, b"z"]), b"", 0, False, True, 0)
+        )
+    counters = world.account.counters
+    say(peer, b"".join([publish(b"a." * 10 + b"%d" % number, exchange=b"amq.topic") for number in range(40)]))
+    assert 0 < counters.messages_received <= 5  # each looks at two thousand nodes, a quarter of a slice
+    assert peer.link.waits_for_turn
+    world.settle_down()
+    assert counters.messages_received == 40
 
 
 def test_who_deletes_a_queue_with_very_many_bindings_goes_on_when_they_are_gone() -> None:

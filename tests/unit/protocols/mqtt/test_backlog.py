@@ -26,6 +26,7 @@ from millstream.protocols.mqtt.wire.packets import (
     Will,
 )
 from millstream.protocols.mqtt.wire.properties import Properties
+from millstream.queues.definition import WORK, Definition
 
 FILTERS_PER_SLICE = STEPS_PER_SLICE // STEPS_PER_FILTER + 1
 
@@ -169,6 +170,25 @@ def test_publishing_to_ever_new_topics_is_bounded_per_read() -> None:
     got = [packet.topic for packet in reader.take() if isinstance(packet, Publish)]
     assert got == [b"new/%d" % number for number in range(5000)]
     assert not writer.link.waits_for_turn
+
+
+def test_topics_that_are_costly_to_route_through_exchanges_are_published_to_over_several_turns() -> None:
+    world = MqttWorld()
+    peer = world.client(Connect(5, "c"))
+    access = world.account.exchanges
+    queue = world.account.queues.catalog.declare("q", Definition(WORK))
+    access.bind_exchange("amq.headers", "amq.topic", b"#", {})
+    for number in range(700):
+        access.bind_queue(queue, "amq.headers", b"", {f"k{at}": number for at in range(20)})
+    counters = world.account.counters
+    read(peer, *[Publish(b"new/%d" % number, b"") for number in range(10)])
+    assert counters.messages_received == 1  # 14,700 comparisons, which is more than a slice
+    assert peer.link.waits_for_turn
+    while world.broker.tasks.count():
+        before = int(counters.messages_received)
+        world.broker.tasks.work_off()
+        assert counters.messages_received - before <= 1 + STEPS_PER_TURN // STEPS_PER_SLICE
+    assert counters.messages_received == 10
 
 
 def test_publishing_to_known_topics_is_not() -> None:

@@ -8,10 +8,12 @@ import pytest
 from fakes import HeldStore, MqttPeer, MqttWorld
 
 from millstream.broker.queue_access import Wish
+from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.model.errors import Refused
 from millstream.model.queue_topic import queue_prefix
 from millstream.protocols.mqtt.queueing import make_wish
 from millstream.protocols.mqtt.wire import reason_codes as code
+from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import (
     Connect,
     Packet,
@@ -209,6 +211,39 @@ def test_a_share_names_the_group(world: MqttWorld) -> None:
     consumer = QueuePeer(world, "c")
     assert consumer.consume(b"$share/team/$queue/q/a/#") == 1
     assert list(queue_of(world).groups) == ["team@a/#"]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_rejects_whose_dead_letters_are_costly_to_route_are_carried_out_over_several_turns(
+    world: MqttWorld, qos: int
+) -> None:
+    declare(world, dead_letter_exchange="amq.headers")
+    grave = world.account.queues.catalog.declare("grave", make_definition({}))
+    access = world.account.exchanges
+    access.bind_queue(grave, "amq.headers", b"", {})
+    for number in range(700):
+        access.bind_queue(grave, "amq.headers", b"", {f"k{at}": number for at in range(20)})
+    consumer = QueuePeer(world, "c")
+    consumer.consume()
+    for _ in range(20):
+        consumer.publish()
+    consumer.take()
+    assert len(consumer.got) == 20
+    packets = []
+    for at in range(20):
+        said = consumer.words(at)
+        which = words(message_id=said["message-id"], group_id=said["group-id"])
+        packets.append(Publish(b"$queue/q/$reject", b"", qos, packet_id=qos * (100 + at), properties=which))
+    data = b"".join([encode_packet(packet, 5) for packet in packets])
+    consumer.peer.endpoint.receive_data(data, world.now_ns)
+    assert grave.depth() == 1
+    assert consumer.peer.link.waits_for_turn
+    while world.broker.tasks.count():
+        before = grave.depth()
+        world.broker.tasks.work_off()
+        assert grave.depth() - before <= 1 + STEPS_PER_TURN // STEPS_PER_SLICE
+    assert grave.depth() == 20
+    assert not consumer.peer.link.waits_for_turn
 
 
 def test_nack_comes_again_counted_and_reject_goes_to_the_dead_letters(world: MqttWorld) -> None:
