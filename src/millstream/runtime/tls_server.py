@@ -12,7 +12,7 @@ import contextlib
 import socket
 import ssl
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -32,7 +32,9 @@ HELLO_MIN: Final = RECORD_HEAD + 4
 HELLO_MAX: Final = RECORD_HEAD + 16 * 1024
 READS_PER_LOOK: Final = 16  # of those who wait; then it is looked how long the turn has taken
 READS_NS: Final = 10_000_000
+POSTPONED_NS: Final = 5_000_000  # a turn, for those that found no time in the turn they were met in
 IDLE_WAKEUPS_MAX: Final = 8  # without a byte more: the kernel does not keep to SO_RCVLOWAT
+_CLOSE_WAIT: Final = 8
 _HANDSHAKE: Final = 22
 _CLIENT_HELLO: Final = 1
 
@@ -90,6 +92,7 @@ class TlsDoor:
         self.admission = TlsAdmission(int(gate.limits.tls_handshakes_max))
         self._timeout_ns = int(gate.limits.handshake_timeout_ms) * 1_000_000
         self._arrivals: OrderedDict[Arrival, None] = OrderedDict()  # in the order they came
+        self._postponed: deque[Arrival] = deque()
         self._turn_ns = 0
         self._turn_reads = 0
         self._is_late = False  # reads have taken their part of this turn
@@ -108,16 +111,15 @@ class TlsDoor:
         try:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, HELLO_MIN)
-            self.loop.add_reader(link, self._on_readable, arrival)
+            self._watch(arrival)
         except OSError:  # gone already
             self.drop(arrival)
             return
-        arrival.is_read = True
         if self._sweep is None:
             self._sweep = self.loop.call_later(SWEEP_S, self._on_sweep)
 
     def _has_time(self) -> bool:
-        """Very many may send, or leave, at once: those for whom a turn has no time are met again in the next one."""
+        """Very many may send, or leave, at once: those for whom a turn has no time wait for the next one."""
         turn_ns = int(self.gate.clock.read_ns())
         if turn_ns != self._turn_ns:
             self._turn_ns = turn_ns
@@ -129,8 +131,30 @@ class TlsDoor:
         return not self._is_late
 
     def _on_readable(self, arrival: Arrival) -> None:
-        if not self._has_time():
+        if self._has_time():
+            self._look(arrival)
             return
+        self._stop_reading(arrival)
+        self._postponed.append(arrival)
+        if len(self._postponed) == 1:
+            self.loop.call_soon(self._on_postponed)
+
+    def _on_postponed(self) -> None:
+        began_ns = self._read_ns()
+        while self._postponed and self._read_ns() - began_ns < POSTPONED_NS:
+            arrival = self._postponed.popleft()
+            if arrival not in self._arrivals:
+                continue  # dropped meanwhile
+            self._watch(arrival)
+            self._look(arrival)
+        if self._postponed:
+            self.loop.call_later(0, self._on_postponed)
+
+    def _watch(self, arrival: Arrival) -> None:
+        self.loop.add_reader(arrival.socket, self._on_readable, arrival)
+        arrival.is_read = True
+
+    def _look(self, arrival: Arrival) -> None:
         try:
             data = arrival.socket.recv(arrival.wanted, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -145,8 +169,10 @@ class TlsDoor:
             self._stop_reading(arrival)
             self.admission.put(arrival)
             self._start_pump(0)
+        elif has_peer_closed(arrival.socket):
+            self.drop(arrival)  # no more will come
         elif wanted == arrival.wanted and len(data) < wanted:
-            arrival.idle_wakeups += 1  # less than asked for: the peer has closed its half
+            arrival.idle_wakeups += 1
             if arrival.idle_wakeups >= IDLE_WAKEUPS_MAX:
                 self.drop(arrival)
         else:
@@ -285,6 +311,12 @@ class TlsServer(Acceptor):
     def close(self) -> None:
         super().close()
         self._door.close(self)
+
+
+def has_peer_closed(link: socket.socket) -> bool:
+    """Whether the peer has said that it sends no more; known without reading what came before it."""
+    state = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    return state[0] == _CLOSE_WAIT
 
 
 def hello_length(data: bytes) -> int:
