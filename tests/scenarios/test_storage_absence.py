@@ -60,8 +60,13 @@ def refuse(folder: Path, home: Path) -> str:
     """What a start says that must not come about."""
     before = content(folder)
     broker = BrokerProcess(home, (*SETTINGS, f"data_dir={folder}"), ())
-    code = broker.process.wait(20)
-    text = broker.log()
+    wait_until(
+        lambda: broker.process.poll() is not None or (home / "ready.json").exists(),
+        "it neither starts nor ends",
+    )
+    code, text = broker.process.poll(), broker.log()
+    broker.process.kill()  # if it has started
+    assert code is not None, f"it has started: {text}"
     assert code in (1, 2), f"ended by {code}: {text}"
     assert "Traceback" not in text
     assert "millstream storage verify" in text

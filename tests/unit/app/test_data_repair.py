@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from data_directory import STREAM, WORK, DataDirectory, copy_directory, damage_entry, make_directory
 from queue_world import QueueWorld
+from test_storage_seal import make_millstream, make_stream
 
 from millstream.app.data_folder import StorageFault, check_restored
 from millstream.storage.checkpoint import GENERATION, IDENTITY, LAST_QUEUE, META
@@ -245,6 +246,35 @@ def test_a_repair_that_is_killed_after_it_folded_the_log_still_skips(made: DataD
         made.repair(DeadlyFailpoints("repair.after_fold"))
     made.repair()
     assert all(found >= COUNT for found in next_offsets(made))
+
+
+# ---------------------------------------------------------------- numbers of queues
+
+
+async def number_of_new_queue(folder: Path) -> int:
+    async with make_millstream(folder) as millstream:
+        return int(make_stream(millstream, "new").number)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_no_number_of_a_queue_is_given_again_after_a_repair_without_the_table(
+    made: DataDirectory, is_there: bool
+) -> None:
+    table = made.folder / "state" / "data.mdb"
+    table.unlink()
+    if is_there:
+        table.touch()
+    made.repair()
+    assert made.damaged() == []
+    assert await number_of_new_queue(made.folder) > WORK
+
+
+async def test_the_number_of_a_folder_that_no_queue_has_is_not_given_to_another(made: DataDirectory) -> None:
+    stray = made.folder / "queues" / "70" / "0.segment"
+    stray.parent.mkdir()
+    stray.write_bytes(b"of somebody else")
+    assert await number_of_new_queue(made.folder) > 70
+    assert stray.read_bytes() == b"of somebody else"
 
 
 # ---------------------------------------------------------------- of another broker

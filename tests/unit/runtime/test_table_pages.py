@@ -72,6 +72,20 @@ def test_a_table_cut_short_has_a_fault(whole: bytes, tmp_path: Path, size: int) 
     assert find_table_fault(write(tmp_path, "cut", whole[:size]))
 
 
+def test_a_table_that_ends_inside_a_large_value_has_a_fault(tmp_path: Path) -> None:
+    """Its first page is there, and the library would read on behind the end of the file."""
+    folder = tmp_path / "state"
+    table = LmdbTable(folder)
+    table.put(b"large", bytes(10 * PAGE))
+    table.commit()
+    table.close()
+    whole = (folder / FILE_NAME).read_bytes()
+    assert find_table_fault(folder) == ""
+    for pages in range(1, 10):
+        cut = write(tmp_path, f"cut-{pages}", whole[: -pages * PAGE])
+        assert "is missing: the file ends at byte" in find_table_fault(cut)
+
+
 def test_whatever_has_no_fault_can_be_read_and_written_without_a_signal(whole: bytes, tmp_path: Path) -> None:
     chance = random.Random(1)
     passed: list[str] = []

@@ -19,10 +19,13 @@ from millstream.storage.manifest import (
     OLDER,
     RUNNING,
     TABLE_FILE,
+    Incomplete,
     Manifest,
     ManifestKeeper,
 )
+from millstream.storage.recovery import recover
 from simulation.disk import SimulatedDisk
+from simulation.table import SimulatedTable
 
 FILE_SIZE = 4096
 BODY = b"x" * 1000
@@ -188,3 +191,18 @@ def test_a_log_that_ends_before_the_broker_stopped_is_missed_although_no_file_sa
     assert log.faults() == []
     log.disk.replace(file_name(3), log.olds[-2])
     assert log.faults() == [(file_name(3), DAMAGED)]
+
+
+def test_a_start_refuses_a_log_without_its_end_or_its_beginning_and_changes_nothing() -> None:
+    """Whole files, of which nobody says that one is missing: only the bounds do."""
+    without_end, without_beginning = WrittenLog(), WrittenLog()
+    without_end.keeper.stop(without_end.sequence + 1, 0)
+    without_beginning.disk.remove(file_name(1))
+    without_beginning.keeper.note_folded(1, 3)
+    without_beginning.keeper.doubt(1)  # any change: it is written without the first file
+    for log, name in ((without_end, file_name(3)), (without_beginning, TABLE_FILE)):
+        before = {each: log.disk.content(each) for each in log.disk.names(FOLDER)}
+        with pytest.raises(Incomplete) as caught:
+            recover(log.disk, SimulatedTable(), 0, NoFailpoints(), log.keeper)
+        assert caught.value.name == name
+        assert {each: log.disk.content(each) for each in log.disk.names(FOLDER)} == before
