@@ -82,6 +82,9 @@ def run(
         disk.remove(name)
         failpoints.hit("checkpoint.after_remove")
     if checkpoint.last_sequence < last_sequence:
+        if not [name for name in log_names(disk) if file_number(name) > last_file]:
+            # not one file is there, not even the one being written: the folder is away, and may come back with all of them
+            raise DiskFault(f"{FOLDER}: no file of the log is there")
         text = f"the facts {checkpoint.last_sequence + 1} to {last_sequence} are missing at the end"
         if on_damage is not None and not is_end_told:
             on_damage(Damage(file_name(last_file), 0, FILE_HEADER_SIZE, text))

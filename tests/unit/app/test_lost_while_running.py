@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from data_directory import STREAM, WORK, DataDirectory, copy_directory, make_directory
 
+from millstream.storage.disk import DiskFault
+
 COUNT = 50
 
 
@@ -64,6 +66,27 @@ def test_a_queue_goes_on_behind_a_file_that_was_removed(made: DataDirectory) -> 
     stream, work = next_at_start(made)
     assert stream >= COUNT + 3
     assert work >= COUNT + 1
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_nothing_is_lost_with_a_folder_of_the_log_that_comes_back(
+    made: DataDirectory, is_empty: bool
+) -> None:
+    """A file system that was not mounted for a moment, or a folder that was taken away and put back."""
+    log, taken = made.folder / "log", made.folder / "taken"
+    log.rename(taken)
+    if is_empty:
+        log.mkdir()
+    with pytest.raises(DiskFault, match="log"):
+        made.fold_sealed()
+    if is_empty:
+        log.rmdir()
+    taken.rename(log)
+    made.stop(is_clean=False)
+    made.start()
+    assert made.damaged() == []
+    assert len(made.records(STREAM)) == COUNT + 3
+    assert len(made.records(WORK)) == COUNT + 1
 
 
 def test_a_file_of_another_broker_is_not_believed(made: DataDirectory, tmp_path: Path) -> None:

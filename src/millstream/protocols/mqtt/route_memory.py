@@ -10,6 +10,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.session import Session
+from millstream.model.errors import Reason
 from millstream.model.limits import Limits
 from millstream.model.topic import find_topic_fault
 from millstream.protocols.mqtt.backlog import Backlog
@@ -49,6 +50,8 @@ class RouteMemory:
             route = self._make(session, topic)
             if route is None:
                 return None
+            if route.refusal is not Reason.SUCCESS:
+                return route  # it may be refused for now only
             if route.generation == session.account.router.generation:
                 self._remember(topic, route)
         self._last_topic = topic

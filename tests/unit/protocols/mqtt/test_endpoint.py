@@ -31,7 +31,7 @@ from millstream.protocols.mqtt.wire.packets import Will as WillPacket
 from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.routing.router import LIGHT, LONG, SHARED
 from millstream.security.acl import Authorizer, parse_acl
-from millstream.security.quota import SESSIONS, Bound, Quota
+from millstream.security.quota import QUEUES, SESSIONS, Bound, Quota
 from millstream.security.quotas import QuotaTerms, make_quota
 
 VERSIONS = [4, 5]
@@ -451,3 +451,16 @@ def test_a_user_at_its_quota_of_sessions_is_refused_with_the_code_of_its_version
     refused = world.client(Connect(version, "b")).connack
     assert isinstance(refused, ConnAck)
     assert refused.reason == (0x97 if version == 5 else 3)
+
+
+def test_a_publish_that_was_refused_for_want_of_memory_is_not_refused_when_there_is_some() -> None:
+    """To a queue that it would make: nobody else makes it meanwhile."""
+    world = MqttWorld()
+    sender = world.client(Connect(5, "s"))
+    used = world.account.quotas.whole.used
+    used[QUEUES] += 100_000
+    world.use_memory(101)
+    assert sender.send(Publish(b"$queue/new", b"1", 1, packet_id=1)) == [PubAck(1, code.QUOTA_EXCEEDED)]
+    used[QUEUES] -= 100_000
+    world.use_memory(10)
+    assert sender.send(Publish(b"$queue/new", b"1", 1, packet_id=2)) == [PubAck(2)]
