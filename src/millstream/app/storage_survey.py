@@ -80,7 +80,7 @@ class Survey:
         self.inventory = SegmentInventory()  # of all files of queues
         self.strangers: list[Incomplete] = []  # folders that no queue has
         self.foreign: list[str] = []  # what a newer release has written
-        self.unreadable: list[str] = []  # segments and files of the log that the disk does not give
+        self.unreadable: list[str] = []  # segments, stages and files of the log that the disk does not give
         self.stages = StageFold()  # batches that are decided and not done
         self.bad_stages: dict[str, StoredQuery] = {}
         self.incomplete: list[Incomplete] = []  # why a start refuses, beside damage inside of files
@@ -353,6 +353,7 @@ def _survey_stages(survey: Survey, disk: Disk) -> None:
         batch = query.begun
         assert batch is not None
         rows, state, lost = 0, "good", list[str]()
+        left = f"rows from {batch.next_row} on of batch {batch.batch} of the query {query.name!r}"
         try:
             reader = StageReader(disk, stage)
             try:
@@ -360,8 +361,12 @@ def _survey_stages(survey: Survey, disk: Disk) -> None:
                 reader.check()
             finally:
                 reader.close()
-        except (StageFault, DiskFault) as fault:
+        except StageFault as fault:
             state = f"damaged: {fault}"
-            lost.append(f"rows from {batch.next_row} on of batch {batch.batch} of the query {query.name!r}")
+            lost.append(left)
             survey.bad_stages[stage] = query
+        except DiskFault as fault:
+            state = f"damaged: it cannot be read ({fault.text})"
+            lost.append(f"{left}, unless the disk gives them again")
+            survey.unreadable.append(stage_name(stage))
         survey.findings.append(Finding(stage_name(stage), "rows", rows, state, bool(lost), lost))

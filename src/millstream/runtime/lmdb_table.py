@@ -144,7 +144,9 @@ def salvage_entries(folder: Path) -> tuple[dict[bytes, bytes], bool]:
     """(what can be read of a table that must not be opened and has the right checksum, whether that is of its last commit)."""
     try:
         file = RealDisk(folder).open(FILE_NAME)
-    except DiskFault:
+    except DiskFault as fault:
+        if not fault.is_missing:
+            raise
         return {}, False
     try:
         pages = TablePages(file, keeps_entries=True)
