@@ -32,7 +32,7 @@ from millstream.storage.repair_mark import NAME as MARK_NAME
 from millstream.storage.repair_mark import RepairMark, find_mark
 from millstream.storage.segment_check import CheckedSegment, make_unreadable
 from millstream.storage.segment_format import decode_names, folder_name
-from millstream.storage.segment_list import NEWER, SegmentInventory, load_lists
+from millstream.storage.segment_list import NEWER, SegmentFault, SegmentInventory, load_lists
 from millstream.storage.segment_survey import GAP_TEXT, SegmentFinding
 from millstream.storage.stage_facts import FIRST_KIND, LAST_KIND, StageFold, StoredQuery
 from millstream.storage.stage_format import StageFault, stage_name
@@ -113,7 +113,8 @@ def survey_storage(data_dir: Path, on_progress: Progress, given: Disk | None = N
         queues, last_sequence, folded = _without_table(survey, disk, data_dir, fault.what, fault.kind)
     survey.progress = (last_sequence, folded)
     survey.lost_facts = count_lost_facts(survey.manifest, content, survey.table_sequence, last_sequence)
-    firsts = {queue: _list_own(survey, disk, queue) for queue in queues}
+    faults = survey.inventory.faults_by_queue()
+    firsts = {queue: _list_own(disk, queue, faults.get(queue, [])) for queue in queues}
     total = len(content.files) + sum(len(found) for found in firsts.values())
     done = 0
     for found in content.files:
@@ -130,7 +131,7 @@ def survey_storage(data_dir: Path, on_progress: Progress, given: Disk | None = N
         if fault.name not in content.names:
             _blame(survey, fault, "facts", [f"the facts in it, behind {last_sequence}"])
     for number, queue in queues.items():
-        _survey_files(survey, queue)
+        _survey_files(survey, queue, faults.get(number, []))
         segments: list[CheckedSegment] = []
         for at in range(len(firsts[number])):
             checked = _check(disk, queue, firsts[number], at)
@@ -153,15 +154,15 @@ def _check(disk: Disk, queue: StoredQueue, firsts: list[int], at: int) -> Checke
         return make_unreadable(queue.number, firsts[at], at + 1 == len(firsts), fault)
 
 
-def _list_own(survey: Survey, disk: Disk, queue: int) -> list[int]:
+def _list_own(disk: Disk, queue: int, faults: list[SegmentFault]) -> list[int]:
     """First offsets of the segments of a queue, without those that are not its own."""
-    foreign = [fault.first for fault in survey.inventory.faults_of(queue) if fault.fault.kind == FOREIGN]
+    foreign = {fault.first for fault in faults if fault.fault.kind == FOREIGN}
     return [first for first in decode_names(disk.names(folder_name(queue)))[0] if first not in foreign]
 
 
-def _survey_files(survey: Survey, queue: StoredQueue) -> None:
+def _survey_files(survey: Survey, queue: StoredQueue, faults: list[SegmentFault]) -> None:
     """Those of a queue that are missing, cut short or not its own."""
-    for found in survey.inventory.faults_of(queue.number):
+    for found in faults:
         if found.fault.kind == UNREADABLE:
             continue  # told with what is in it
         lost: list[str] = []
@@ -244,7 +245,7 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
         load_queues(table, queues)
         survey.inventory = check_queues(disk, table)
         if checked.bad or survey.unfinished is not None:
-            keep_unlisted(disk, survey.inventory, queues.queues, load_lists(table))
+            keep_unlisted(disk, survey.inventory, load_lists(table))
         load_stages(table, survey.stages)
         survey.known_gaps = {number: load_gaps(table, number) for number in queues.queues}
         last_sequence, folded = read_meta(table)
