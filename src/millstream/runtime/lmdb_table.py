@@ -153,9 +153,9 @@ def salvage_entries(folder: Path) -> tuple[dict[bytes, bytes], bool]:
     finally:
         file.close()
     entries: dict[bytes, bytes] = {}
-    for key, stored in pages.entries.items():
+    for key, stored in pages.entries:
         value = open_entry(key, stored)
-        if key != SUM and value is not None:
+        if key != SUM and key not in entries and value is not None:
             entries[key] = value
     return entries, pages.is_newest
 
