@@ -7,12 +7,13 @@ from pathlib import Path
 
 from millstream.app.data_folder import STATE, check_table_file, find_strangers, has_table
 from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import LmdbTable, salvage_entries
+from millstream.runtime.lmdb_table import LmdbTable, find_good_entries, salvage_entries
 from millstream.runtime.table_check_run import check_in_process
 from millstream.storage import queue_facts
 from millstream.storage.checkpoint import META, decode_meta, load_queues, load_stages, read_meta
 from millstream.storage.directory import check_queues, open_directory, read_manifest
 from millstream.storage.disk import Disk, DiskFault
+from millstream.storage.entry_table import EntryTable
 from millstream.storage.log_inventory import LogContent, check_bounds, read_log
 from millstream.storage.log_recovery import RecoveredFile
 from millstream.storage.lost_facts import count_lost_facts
@@ -176,7 +177,7 @@ def _survey_files(survey: Survey, queue: StoredQueue, faults: list[SegmentFault]
 
 def _survey_strangers(survey: Survey, data_dir: Path, content: LogContent) -> None:
     queues = QueueFold()
-    table = LmdbTable(data_dir / STATE, is_lenient=True)
+    table = _open_kept(data_dir, survey.table)
     try:
         load_queues(table, queues)
         for found in content.files:
@@ -222,10 +223,9 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
     survey.table = checked
     lost = [f"{entry.text} ({entry.key[:40].hex()})" for entry in checked.bad if is_content(entry.key)]
     state = f"damaged: {len(checked.bad)} entries cannot be trusted" if checked.bad else "good"
-    table = LmdbTable(data_dir / STATE, is_lenient=True)
+    table = _open_kept(data_dir, checked)
     try:
-        for entry in checked.bad:  # none of this is committed
-            table.delete(entry.key)
+        for entry in checked.bad:
             stand_in(table, entry.key, disk, survey.manifest)
         survey.table_sequence = read_meta(table)[0]
         try:
@@ -252,6 +252,13 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
     finally:
         table.close()
     return queues.queues, last_sequence, folded
+
+
+def _open_kept(data_dir: Path, checked: CheckedTable) -> LmdbTable | EntryTable:
+    """The table without its bad entries, if it has any: its library must not be let change a page that is damaged."""
+    if not checked.bad:
+        return LmdbTable(data_dir / STATE)
+    return EntryTable(find_good_entries(data_dir / STATE, checked))
 
 
 def _without_table(

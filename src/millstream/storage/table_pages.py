@@ -307,7 +307,8 @@ class TablePages:
             return b""
         if (number + pages) * self._page_size > self._size:
             self._blame(f"page {number} is missing: the file ends at byte {self._size}")
-            return b""
+            if not self._keeps_entries:
+                return b""
         for page in range(number, number + pages):
             if page in self._used or page in self._free:
                 self._blame(f"page {page} is in use twice")
@@ -317,7 +318,7 @@ class TablePages:
         data = self._file.read_at(number * self._page_size, self._page_size)
         if len(data) < self._page_size:
             self._blame(f"page {number} cannot be read")
-            return b""
+            return data.ljust(self._page_size, b"\0") if self._keeps_entries and data else b""
         return data
 
     def _blame(self, text: str) -> None:

@@ -126,6 +126,17 @@ def test_a_flipped_bit_costs_no_entry_but_those_it_lies_in(whole: bytes, tmp_pat
     assert max(costs) < ENTRIES // 3  # a leaf at most
 
 
+def test_a_table_that_is_cut_short_keeps_every_entry_before_the_cut(whole: bytes, tmp_path: Path) -> None:
+    layout = TableLayout(whole)
+    folder = write(tmp_path, "cut", whole)
+    for size in range(len(whole), 3 * PAGE, -PAGE // 3):
+        (folder / FILE_NAME).write_bytes(whole[:size])
+        readable = layout.find_readable(whole[:size])
+        readable.pop(SUM, None)
+        kept = salvage_entries(folder)[0]
+        assert [key for key in readable if kept.get(key) != readable[key]] == []
+
+
 def test_keys_that_are_out_of_order_are_a_fault(whole: bytes, tmp_path: Path) -> None:
     """The library would not find what a repair has to remove."""
     end = TableLayout(whole).needs[b"k00304"][-2][1]  # of the key
