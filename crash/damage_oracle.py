@@ -17,7 +17,7 @@ from crash.table_layout import TableLayout
 from millstream.app.data_folder import STATE
 from millstream.runtime.disk_files import RealDisk
 from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage.checkpoint import META
+from millstream.storage.checkpoint import IDENTITY, META
 from millstream.storage.fold import Fold
 from millstream.storage.log_files import file_number
 from millstream.storage.log_recovery import log_names, read_file
@@ -99,11 +99,14 @@ class Holdings:
         return fold
 
     def _load_left(self, folder: Path | None) -> Fold:
-        """What the harmed table in this folder still holds. How far it goes is not lost with it: other files tell."""
+        """What the harmed table in this folder still holds, if it says that it is the same. How far it goes is not lost with it: other
+        files tell."""
         layout = TableLayout((self._folder / TABLE_FILE).read_bytes())
         path = None if folder is None else folder / TABLE_FILE
         data = path.read_bytes() if path is not None and path.is_file() else b""
         entries = layout.find_readable(data)
+        if IDENTITY not in entries:  # that of another broker may be alike in many places
+            entries = {}
         entries[META] = layout.values[META]
         return load_folded(SimulatedTable(entries), 0)[0]
 

@@ -90,6 +90,15 @@ def test_the_records_of_a_queue_go_with_its_entry_and_no_others(
     assert [key for key in baseline if key not in spared] == [key for key in baseline if "jobs" in key]
 
 
+def test_a_table_of_another_directory_is_asked_for_nothing(
+    made: DataDirectory, baseline: Content, tmp_path: Path
+) -> None:
+    other = make_directory(tmp_path / "other")
+    layout = TableLayout((made.folder / TABLE_FILE).read_bytes())
+    assert layout.find_readable((other.folder / TABLE_FILE).read_bytes())  # although it looks alike
+    assert Holdings(made.folder, baseline).find_spared([TABLE_FILE], other.folder) == []
+
+
 def test_nothing_goes_with_an_entry_that_other_files_stand_for(
     made: DataDirectory, baseline: Content, tmp_path: Path
 ) -> None:
