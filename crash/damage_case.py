@@ -70,7 +70,7 @@ class DamagedFolder:
         shutil.copytree(self._worlds.now, data)
         verdict.is_changed = do_harm(self._worlds, data, case, chance)
         harmed = find_changed(self._worlds.now, data)
-        self._spared = self._holdings.find_spared(harmed)
+        self._spared = self._holdings.find_spared(harmed, data)
         try:
             rows = self._verify(verdict)
             found, text = self._start(verdict)

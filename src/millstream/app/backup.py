@@ -20,6 +20,7 @@ from millstream.app.data_folder import (
     StorageFault,
     adopt_folder,
     check_restored,
+    check_table_is_there,
     lock,
     recover_folder,
 )
@@ -44,8 +45,9 @@ _OWN: Final = {"lock", UNFINISHED_RESTORE}  # what an earlier restore that was k
 def make_backup(data_dir: Path, target: Path, on_progress: Progress) -> Manifest:
     """`target` is replaced only by a whole backup; it is compressed if its name ends in gz."""
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
-    check_restored(data_dir)
     try:
+        check_restored(data_dir)
+        check_table_is_there(RealDisk(data_dir), data_dir)
         with pin_files(data_dir) as (folder, plan):
             total = 2 * sum([file.size for file in plan.files])
             done = _Done(on_progress, total)

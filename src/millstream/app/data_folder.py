@@ -76,18 +76,27 @@ def lock(data_dir: Path) -> int:
 
 def check_restored(data_dir: Path) -> None:
     """Part of a backup, or what is half repaired, is not a state a broker may start from."""
-    if (data_dir / UNFINISHED_RESTORE).exists():
+    if _find_size(data_dir / UNFINISHED_RESTORE) >= 0:
         text = f"a restore into {data_dir} did not finish"
         raise StorageFault(text, "millstream restore FILE --to OTHER_DIR")
-    if (data_dir / UNFINISHED_REPAIR).exists():
+    if _find_size(data_dir / UNFINISHED_REPAIR) >= 0:
         text = f"a repair of {data_dir} did not finish"
         raise StorageFault(text, f"millstream storage repair --set data_dir={data_dir}")
 
 
 def has_table(data_dir: Path) -> bool:
     """Whoever opens a table that is not there makes one, which is not for those who only look."""
-    path = data_dir / TABLE_FILE
-    return path.exists() and path.stat().st_size > 0
+    return _find_size(data_dir / TABLE_FILE) > 0
+
+
+def _find_size(path: Path) -> int:
+    """-1: there is no such file. DiskFault where nobody can tell: that is not the same."""
+    try:
+        return path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    except OSError as error:
+        raise DiskFault(f"{path}: {error.strerror or error}") from error
 
 
 def read_state(disk: Disk, data_dir: Path) -> Fold:
@@ -152,14 +161,22 @@ def find_strangers(data_dir: Path, table: Table, queues: QueueFold) -> list[Inco
 
 def check_table_file(disk: Disk, data_dir: Path) -> None:
     """Incomplete where the table is not there although it must be, or its library must not be let at it."""
-    path = data_dir / TABLE_FILE
-    if not path.exists() or (path.stat().st_size == 0 and not must_have_table(disk, data_dir)):
-        if must_have_table(disk, data_dir):
-            raise Incomplete(TABLE_FILE, "is missing", MISSING)
+    if not check_table_is_there(disk, data_dir):
         return
     fault = find_table_fault(data_dir / STATE)
     if fault:
         raise Incomplete(TABLE_FILE, f"is damaged: {fault}")
+
+
+def check_table_is_there(disk: Disk, data_dir: Path) -> bool:
+    """False where nothing was folded yet; Incomplete where it must be there and is not."""
+    size = _find_size(data_dir / TABLE_FILE)
+    if size > 0:
+        return True
+    is_due = must_have_table(disk, data_dir)
+    if size < 0 and is_due:
+        raise Incomplete(TABLE_FILE, "is missing", MISSING)
+    return is_due
 
 
 def must_have_table(disk: Disk, data_dir: Path) -> bool:

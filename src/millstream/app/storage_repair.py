@@ -17,6 +17,7 @@ from millstream.app.table_repair import (
     enter_progress,
     move_aside,
     replace_table,
+    rewrite_table,
     set_strangers_aside,
     skip_numbers,
     skip_offsets,
@@ -41,7 +42,7 @@ from millstream.storage.stage_format import stage_name
 from millstream.storage.stop_mark import remove_mark
 from millstream.storage.stream_gaps import find_all_gaps
 from millstream.storage.table import Table
-from millstream.storage.table_check import check_table
+from millstream.storage.table_check import BadEntry, check_table
 
 _COPIES_MAX: Final = 1000
 
@@ -80,6 +81,10 @@ def _repair(disk: Disk, data_dir: Path, survey: Survey, failpoints: Failpoints, 
     failpoints.hit("repair.after_logs")
     if survey.table_fault:
         replace_table(disk, data_dir, survey, failpoints, done)
+    elif survey.table.bad:
+        _keep_entries(disk, data_dir, survey.table.bad, done)
+        failpoints.hit("repair.before_rename_table")
+        rewrite_table(disk, data_dir, survey, failpoints)
     if loss.has_lost_entries:
         _drop_entries(disk, data_dir, survey, done)
         failpoints.hit("repair.after_entries")
@@ -144,27 +149,35 @@ def _set_segments_aside(disk: Disk, data_dir: Path, survey: Survey, done: list[s
         set_strangers_aside(disk, data_dir, done)
 
 
-def _drop_entries(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -> None:
-    """Those that cannot be trusted, and then what named an entry that goes: it could not be used any more."""
+def _keep_entries(disk: Disk, data_dir: Path, bad: list[BadEntry], done: list[str]) -> None:
     table = LmdbTable(data_dir / STATE, is_lenient=True)
     try:
-        while bad := check_table(table).bad:
-            for entry in bad:
-                _drop_entry(disk, table, entry.key, entry.text, done)
-        enter_progress(table, survey)
-        table.trust()
-        table.commit()
+        for entry in bad:
+            _keep_entry(disk, table, entry, done)
     finally:
         table.close()
 
 
-def _drop_entry(disk: Disk, table: Table, key: bytes, text: str, done: list[str]) -> None:
-    value = table.get(key)
-    name = f"{STATE}-{key[:40].hex()}"
+def _keep_entry(disk: Disk, table: Table, entry: BadEntry, done: list[str]) -> None:
+    value = table.get(entry.key)
+    name = f"{STATE}-{entry.key[:40].hex()}"
     if value is not None:
         _keep(disk, name, value)
-    table.delete(key)
-    done.append(f"{STATE}: {text}; the entry went to {QUARANTINE}/{name}")
+    done.append(f"{STATE}: {entry.text}; the entry went to {QUARANTINE}/{name}")
+
+
+def _drop_entries(disk: Disk, data_dir: Path, survey: Survey, done: list[str]) -> None:
+    """What named an entry that is gone: it could not be used any more."""
+    table = LmdbTable(data_dir / STATE)
+    try:
+        while bad := check_table(table).bad:
+            for entry in bad:
+                _keep_entry(disk, table, entry, done)
+                table.delete(entry.key)
+        enter_progress(table, survey)
+        table.commit()
+    finally:
+        table.close()
 
 
 def _fold_log(disk: Disk, data_dir: Path, done: list[str]) -> None:

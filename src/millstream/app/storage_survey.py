@@ -7,12 +7,13 @@ from pathlib import Path
 
 from millstream.app.data_folder import STATE, check_table_file, find_strangers, has_table
 from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import LmdbTable, salvage_entries
+from millstream.runtime.lmdb_table import LmdbTable, find_good_entries, salvage_entries
 from millstream.runtime.table_check_run import check_in_process
 from millstream.storage import queue_facts
 from millstream.storage.checkpoint import META, decode_meta, load_queues, load_stages, read_meta
 from millstream.storage.directory import check_queues, open_directory, read_manifest
 from millstream.storage.disk import Disk, DiskFault
+from millstream.storage.entry_table import EntryTable
 from millstream.storage.log_inventory import LogContent, check_bounds, read_log
 from millstream.storage.log_recovery import RecoveredFile
 from millstream.storage.lost_facts import count_lost_facts
@@ -32,7 +33,7 @@ from millstream.storage.repair_mark import NAME as MARK_NAME
 from millstream.storage.repair_mark import RepairMark, find_mark
 from millstream.storage.segment_check import CheckedSegment, make_unreadable
 from millstream.storage.segment_format import decode_names, folder_name
-from millstream.storage.segment_list import NEWER, SegmentInventory, load_lists
+from millstream.storage.segment_list import NEWER, SegmentFault, SegmentInventory, load_lists
 from millstream.storage.segment_survey import GAP_TEXT, SegmentFinding
 from millstream.storage.stage_facts import FIRST_KIND, LAST_KIND, StageFold, StoredQuery
 from millstream.storage.stage_format import StageFault, stage_name
@@ -80,7 +81,7 @@ class Survey:
         self.inventory = SegmentInventory()  # of all files of queues
         self.strangers: list[Incomplete] = []  # folders that no queue has
         self.foreign: list[str] = []  # what a newer release has written
-        self.unreadable: list[str] = []  # segments and files of the log that the disk does not give
+        self.unreadable: list[str] = []  # segments, stages and files of the log that the disk does not give
         self.stages = StageFold()  # batches that are decided and not done
         self.bad_stages: dict[str, StoredQuery] = {}
         self.incomplete: list[Incomplete] = []  # why a start refuses, beside damage inside of files
@@ -113,7 +114,8 @@ def survey_storage(data_dir: Path, on_progress: Progress, given: Disk | None = N
         queues, last_sequence, folded = _without_table(survey, disk, data_dir, fault.what, fault.kind)
     survey.progress = (last_sequence, folded)
     survey.lost_facts = count_lost_facts(survey.manifest, content, survey.table_sequence, last_sequence)
-    firsts = {queue: _list_own(survey, disk, queue) for queue in queues}
+    faults = survey.inventory.faults_by_queue()
+    firsts = {queue: _list_own(disk, queue, faults.get(queue, [])) for queue in queues}
     total = len(content.files) + sum(len(found) for found in firsts.values())
     done = 0
     for found in content.files:
@@ -130,7 +132,7 @@ def survey_storage(data_dir: Path, on_progress: Progress, given: Disk | None = N
         if fault.name not in content.names:
             _blame(survey, fault, "facts", [f"the facts in it, behind {last_sequence}"])
     for number, queue in queues.items():
-        _survey_files(survey, queue)
+        _survey_files(survey, queue, faults.get(number, []))
         segments: list[CheckedSegment] = []
         for at in range(len(firsts[number])):
             checked = _check(disk, queue, firsts[number], at)
@@ -153,15 +155,15 @@ def _check(disk: Disk, queue: StoredQueue, firsts: list[int], at: int) -> Checke
         return make_unreadable(queue.number, firsts[at], at + 1 == len(firsts), fault)
 
 
-def _list_own(survey: Survey, disk: Disk, queue: int) -> list[int]:
+def _list_own(disk: Disk, queue: int, faults: list[SegmentFault]) -> list[int]:
     """First offsets of the segments of a queue, without those that are not its own."""
-    foreign = [fault.first for fault in survey.inventory.faults_of(queue) if fault.fault.kind == FOREIGN]
+    foreign = {fault.first for fault in faults if fault.fault.kind == FOREIGN}
     return [first for first in decode_names(disk.names(folder_name(queue)))[0] if first not in foreign]
 
 
-def _survey_files(survey: Survey, queue: StoredQueue) -> None:
+def _survey_files(survey: Survey, queue: StoredQueue, faults: list[SegmentFault]) -> None:
     """Those of a queue that are missing, cut short or not its own."""
-    for found in survey.inventory.faults_of(queue.number):
+    for found in faults:
         if found.fault.kind == UNREADABLE:
             continue  # told with what is in it
         lost: list[str] = []
@@ -175,7 +177,7 @@ def _survey_files(survey: Survey, queue: StoredQueue) -> None:
 
 def _survey_strangers(survey: Survey, data_dir: Path, content: LogContent) -> None:
     queues = QueueFold()
-    table = LmdbTable(data_dir / STATE, is_lenient=True)
+    table = _open_kept(data_dir, survey.table)
     try:
         load_queues(table, queues)
         for found in content.files:
@@ -221,10 +223,9 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
     survey.table = checked
     lost = [f"{entry.text} ({entry.key[:40].hex()})" for entry in checked.bad if is_content(entry.key)]
     state = f"damaged: {len(checked.bad)} entries cannot be trusted" if checked.bad else "good"
-    table = LmdbTable(data_dir / STATE, is_lenient=True)
+    table = _open_kept(data_dir, checked)
     try:
-        for entry in checked.bad:  # none of this is committed
-            table.delete(entry.key)
+        for entry in checked.bad:
             stand_in(table, entry.key, disk, survey.manifest)
         survey.table_sequence = read_meta(table)[0]
         try:
@@ -244,13 +245,20 @@ def _survey_table(survey: Survey, disk: Disk, data_dir: Path) -> tuple[dict[int,
         load_queues(table, queues)
         survey.inventory = check_queues(disk, table)
         if checked.bad or survey.unfinished is not None:
-            keep_unlisted(disk, survey.inventory, queues.queues, load_lists(table))
+            keep_unlisted(disk, survey.inventory, load_lists(table))
         load_stages(table, survey.stages)
         survey.known_gaps = {number: load_gaps(table, number) for number in queues.queues}
         last_sequence, folded = read_meta(table)
     finally:
         table.close()
     return queues.queues, last_sequence, folded
+
+
+def _open_kept(data_dir: Path, checked: CheckedTable) -> LmdbTable | EntryTable:
+    """The table without its bad entries, if it has any: its library must not be let change a page that is damaged."""
+    if not checked.bad:
+        return LmdbTable(data_dir / STATE)
+    return EntryTable(find_good_entries(data_dir / STATE, checked))
 
 
 def _without_table(
@@ -353,6 +361,7 @@ def _survey_stages(survey: Survey, disk: Disk) -> None:
         batch = query.begun
         assert batch is not None
         rows, state, lost = 0, "good", list[str]()
+        left = f"rows from {batch.next_row} on of batch {batch.batch} of the query {query.name!r}"
         try:
             reader = StageReader(disk, stage)
             try:
@@ -360,8 +369,12 @@ def _survey_stages(survey: Survey, disk: Disk) -> None:
                 reader.check()
             finally:
                 reader.close()
-        except (StageFault, DiskFault) as fault:
+        except StageFault as fault:
             state = f"damaged: {fault}"
-            lost.append(f"rows from {batch.next_row} on of batch {batch.batch} of the query {query.name!r}")
+            lost.append(left)
             survey.bad_stages[stage] = query
+        except DiskFault as fault:
+            state = f"damaged: it cannot be read ({fault.text})"
+            lost.append(f"{left}, unless the disk gives them again")
+            survey.unreadable.append(stage_name(stage))
         survey.findings.append(Finding(stage_name(stage), "rows", rows, state, bool(lost), lost))

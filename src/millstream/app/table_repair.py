@@ -15,7 +15,7 @@ from typing import Final
 
 from millstream.app.data_folder import STATE, QueueFolders
 from millstream.app.storage_survey import Survey
-from millstream.runtime.lmdb_table import FILE_NAME, LmdbTable, salvage_entries
+from millstream.runtime.lmdb_table import FILE_NAME, LmdbTable, find_good_entries, salvage_entries
 from millstream.storage.checkpoint import (
     IDENTITY,
     load_queues,
@@ -46,16 +46,12 @@ def replace_table(
     another of it."""
     is_ours = survey.table_fault_kind in (DAMAGED, OLDER)
     entries = salvage_entries(data_dir / STATE)[0] if is_ours else {}
-    unfinished = data_dir / UNFINISHED
-    remove_tree(unfinished)
-    table = LmdbTable(unfinished)
+    count = len(entries)
+    for key in list(entries):  # not all of the names may be left: what is there is listed anew
+        if key == LISTED or key[:1] == PREFIX:
+            del entries[key]
+    table = _begin_table(data_dir, survey, entries)
     try:
-        for key, value in entries.items():
-            if (
-                key != LISTED and key[:1] != PREFIX
-            ):  # not all of the names may be left: what is there is listed anew
-                table.put(key, value)
-        enter_progress(table, survey)
         _move_up(disk, table, done)
         table.commit()
     finally:
@@ -63,13 +59,36 @@ def replace_table(
     failpoints.hit("repair.before_keep_table")
     _keep_old(disk, data_dir, done)
     failpoints.hit("repair.before_rename_table")
+    _put_in_place(disk, data_dir, failpoints)
+    done.append(f"{STATE}: {count} entries kept" if count else f"{STATE}: begun anew")
+
+
+def rewrite_table(disk: Disk, data_dir: Path, survey: Survey, failpoints: Failpoints) -> None:
+    """The same without the entries that cannot be trusted: the library must not be let change a page that is damaged."""
+    table = _begin_table(data_dir, survey, find_good_entries(data_dir / STATE, survey.table))
+    try:
+        table.commit()
+    finally:
+        table.close()
+    _put_in_place(disk, data_dir, failpoints)
+
+
+def _begin_table(data_dir: Path, survey: Survey, entries: dict[bytes, bytes]) -> LmdbTable:
+    remove_tree(data_dir / UNFINISHED)
+    table = LmdbTable(data_dir / UNFINISHED)
+    for key, value in entries.items():
+        table.put(key, value)
+    enter_progress(table, survey)
+    return table
+
+
+def _put_in_place(disk: Disk, data_dir: Path, failpoints: Failpoints) -> None:
     disk.make_folder(STATE)
     disk.rename(f"{UNFINISHED}/{FILE_NAME}", TABLE_FILE)
     failpoints.hit("repair.after_rename_table")
     disk.sync_folder(STATE)
     disk.sync_folder(".")
-    remove_tree(unfinished)
-    done.append(f"{STATE}: {len(entries)} entries kept" if entries else f"{STATE}: begun anew")
+    remove_tree(data_dir / UNFINISHED)
 
 
 def _keep_old(disk: Disk, data_dir: Path, done: list[str]) -> None:

@@ -105,10 +105,15 @@ def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputO
     from millstream.app.backup import count_state
     from millstream.app.data_folder import read_state
     from millstream.runtime.disk_files import RealDisk
+    from millstream.storage.disk import DiskFault
 
     folder = find_folder(config, set_, "millstream storage inspect --set data_dir=DIR")
     with _stopped(folder):
-        state = read_state(RealDisk(folder), folder).state()
+        try:
+            state = read_state(RealDisk(folder), folder).state()
+        except DiskFault as fault:
+            hint = f"millstream storage verify --set data_dir={folder}"
+            raise CommandFailed(ExitCode.FAILED, f"It cannot be told: {fault.text}.", hint) from fault
         segments = [path.stat().st_size for path in sorted((folder / "queues").glob("*/*.segment"))]
     counts = count_state(state) | {"segments": len(segments), "segment_bytes": sum(segments)}
     if output is Output.JSON:

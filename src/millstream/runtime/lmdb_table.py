@@ -17,6 +17,7 @@ from google_crc32c import value as checksum_of
 from millstream.runtime.disk_files import RealDisk
 from millstream.storage.disk import DiskFault
 from millstream.storage.table import Table
+from millstream.storage.table_check import CheckedTable
 from millstream.storage.table_pages import TablePages
 
 MAP_SIZE: Final = 1 << 40  # address space, not memory: LMDB grows its file as needed
@@ -88,10 +89,6 @@ class LmdbTable(Table):
             return ""
         return f"it holds {count} entries where it should hold {self._count}, or others than it should"
 
-    def trust(self) -> None:
-        """What is there now is what shall be there: after a repair."""
-        self._count, self._sum = self._add_up()
-
     def _add_up(self) -> tuple[int, int]:
         count, total = 0, 0
         with self._transaction.cursor() as cursor:
@@ -144,18 +141,28 @@ def salvage_entries(folder: Path) -> tuple[dict[bytes, bytes], bool]:
     """(what can be read of a table that must not be opened and has the right checksum, whether that is of its last commit)."""
     try:
         file = RealDisk(folder).open(FILE_NAME)
-    except DiskFault:
+    except DiskFault as fault:
+        if not fault.is_missing:
+            raise
         return {}, False
     try:
         pages = TablePages(file, keeps_entries=True)
     finally:
         file.close()
     entries: dict[bytes, bytes] = {}
-    for key, stored in pages.entries.items():
+    for key, stored in pages.entries:
         value = open_entry(key, stored)
-        if key != SUM and value is not None:
+        if key != SUM and key not in entries and value is not None:
             entries[key] = value
     return entries, pages.is_newest
+
+
+def find_good_entries(folder: Path, checked: CheckedTable) -> dict[bytes, bytes]:
+    """Of a table that may be opened and has bad ones."""
+    entries = salvage_entries(folder)[0]
+    for entry in checked.bad:
+        entries.pop(entry.key, None)
+    return entries
 
 
 def _seal(key: bytes, value: bytes) -> int:

@@ -4,7 +4,8 @@ Damage inside a file that leaves the end of the log known is left out and named,
 question nothing may be appended: offsets and numbers that were given would be given again. A start refuses then.
 
 A file that the manifest does not name is ours where it continues the log without a gap: the manifest is an older copy, or a
-release without manifests ran in between. That is told. Any other one is not ours.
+release without manifests ran in between. That is told. Any other one is not ours. Facts that cannot be read are no gap where the
+head of their batch says which they were.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class LogContent:
 def read_log(disk: Disk, folded: int, folded_sequence: int, manifest: Manifest | None) -> LogContent:
     """Read everything behind the last file and fact that are folded; change nothing."""
     content = LogContent()
-    last = folded_sequence
+    last = told = folded_sequence
     names = log_names(disk)
     for name in names:
         number = file_number(name)
@@ -73,9 +74,11 @@ def read_log(disk: Disk, folded: int, folded_sequence: int, manifest: Manifest |
         if found.read_fault:
             content.faults.append(Incomplete(name, found.read_fault, UNREADABLE))
         elif manifest is not None:
-            _compare(content, found, listed, name == names[-1], last)
-        if found.records and not _is_foreign(content, name):
-            last = max(last, int(found.records[-1].sequence))
+            _compare(content, found, listed, name == names[-1], last < found.told_first <= told + 1)
+        if not _is_foreign(content, name):
+            told = max(told, found.told_last, NOT_ENDED if listed is None else listed.last)
+            if found.records:
+                last = max(last, int(found.records[-1].sequence))
     if manifest is not None:
         for number in manifest.logs:
             if number > folded and file_name(number) not in content.names:
@@ -125,11 +128,11 @@ def _is_foreign(content: LogContent, name: str) -> bool:
 
 
 def _compare(
-    content: LogContent, found: RecoveredFile, listed: LoggedFile | None, is_last: bool, last: int
+    content: LogContent, found: RecoveredFile, listed: LoggedFile | None, is_last: bool, continues: bool
 ) -> None:
-    """`last`: the last fact before this file."""
+    """`continues`: its facts begin behind those before it."""
     if listed is None:
-        if found.records and not found.header_fault and int(found.records[0].sequence) == last + 1:
+        if continues:
             text = f"does not name {found.name}, which continues the log and is used: it is an older copy, or an older release ran"
             content.notices.append(Incomplete(MANIFEST_NAME, text, OLDER))
         elif (found.records or found.damage) and not content.is_unread():

@@ -64,6 +64,14 @@ class RecoveredFile:
         self.read_fault = ""  # of the disk: nobody knows what is in it
         self.has_marks = False  # it was synced now and then only
         self.synced_end = -1  # and this far at least; -1: not looked yet
+        # the facts that its batches were to hold, whether they can be read or not; 0: no head of a batch says
+        self.told_first = 0
+        self.told_last = 0
+
+    def note_batch(self, head: BatchHead) -> None:
+        if head.count:  # else it is a mark
+            self.told_first = self.told_first or int(head.first)
+            self.told_last = int(head.first) + int(head.count) - 1
 
 
 def log_names(disk: Disk) -> list[str]:
@@ -108,6 +116,7 @@ def _read_batches(recovered: RecoveredFile, data: bytes, is_last: bool) -> None:
             end = position + BATCH_HEAD_SIZE + int(head.size)
             records, bad_at = decode_records(data, position + BATCH_HEAD_SIZE, head)
             if bad_at < 0:
+                recovered.note_batch(head)
                 recovered.records.extend(records)
                 position = recovered.end = end
                 continue
@@ -119,6 +128,7 @@ def _read_batches(recovered: RecoveredFile, data: bytes, is_last: bool) -> None:
             if following < 0 and is_last:
                 recovered.cut_at = position
                 return
+            recovered.note_batch(head)
             _keep_whole(recovered, data, position, head, records, bad_at)
             position = recovered.end = end
             continue

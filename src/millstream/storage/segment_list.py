@@ -79,8 +79,11 @@ class SegmentInventory:
         self.faults: list[SegmentFault] = []  # each alone is reason enough not to start
         self.damage: list[Damage] = []  # what costs no record, or is left out and named
 
-    def faults_of(self, queue: int) -> list[SegmentFault]:
-        return [found for found in self.faults if found.queue == queue]
+    def faults_by_queue(self) -> dict[int, list[SegmentFault]]:
+        found: dict[int, list[SegmentFault]] = {}
+        for fault in self.faults:
+            found.setdefault(fault.queue, []).append(fault)
+        return found
 
 
 # ------------------------------------------------------------------------ in the table

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import final
 
-from millstream.storage.disk import Disk, DiskFile
+from millstream.storage.disk import Disk, DiskFault, DiskFile
 from millstream.storage.stage_format import (
     BLOCK_HEAD_SIZE,
     FOLDER,
@@ -52,7 +52,7 @@ class StageReader:
             if self.size < end + FOOTER_SIZE:
                 raise StageFault("the file ends before its footer")
             self.footer = decode_footer(self._file.read_at(self.size - FOOTER_SIZE, FOOTER_SIZE))
-        except StageFault:
+        except (StageFault, DiskFault):
             self._file.close()
             raise
         self._position = end

@@ -6,6 +6,7 @@ the table and not told again.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import final
 
 from millstream.storage.checkpoint import load_queues
@@ -63,8 +64,11 @@ def find_gaps(
 def _leave_out(first: int, last: int, known: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """What `known`, in order, does not cover of a range."""
     parts: list[tuple[int, int]] = []
-    for known_first, known_last in known:
-        if known_last < first or known_first > last:
+    at = max(0, bisect_right(known, (first, first)) - 1)
+    while at < len(known) and known[at][0] <= last:
+        known_first, known_last = known[at]
+        at += 1
+        if known_last < first:
             continue
         if known_first > first:
             parts.append((first, known_first - 1))

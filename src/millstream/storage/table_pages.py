@@ -10,7 +10,8 @@ What is checked: both meta pages; every page is inside the file, says its own nu
 page; depth, entries and pages are as many as the meta page says; every page is either in use or free. Whether an entry
 is what was put there is not: entries carry checksums of their own (runtime/lmdb_table.py).
 
-`entries` are all that could be reached, whatever was found wrong: a repair keeps those whose checksum is right.
+`entries` are all that could be found, whatever was found wrong: a repair keeps those whose checksum is right. One that leads
+nowhere costs nothing behind it: a leaf that is neither reached nor free must be one that a damaged page had led to.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ class TablePages:
         self._pages = 0  # of the tree that is walked
         self._count = 0  # entries of it
         self.fault = ""
+        self._faults = 0
         self.is_newest = False  # what was read is of the last commit for certain
-        self.entries: dict[bytes, bytes] = {}
+        self.entries: list[tuple[bytes, bytes]] = []  # a key that is damaged may look like another
         self._check()
 
     # ------------------------------------------------------------------ meta pages
@@ -110,8 +112,12 @@ class TablePages:
         if (meta.last_page + 1) * meta.page_size > 1 << 46:
             self._blame("it says that it is larger than a table can be")
             return
+        faults = self._faults
         self._walk_tree(meta.free, True)
+        are_free_known = self._faults == faults
         self._walk_tree(meta.main, False)
+        if self._keeps_entries and are_free_known:
+            self._read_lost_leaves()
         known = len(self._used) + len(self._free) + META_PAGES
         if not self.fault and known != meta.last_page + 1:
             self._blame(f"{meta.last_page + 1} pages are given out, and {known} are in use or free")
@@ -176,7 +182,6 @@ class TablePages:
         found, _, flags, lower, upper = _HEAD.unpack_from(data)
         if found != number:
             self._blame(f"page {number} says that it is page {found}")
-            return
         if flags != (LEAF if depth == 1 else BRANCH):
             self._blame(f"page {number} is no {'leaf' if depth == 1 else 'branch'}")
             return
@@ -197,26 +202,27 @@ class TablePages:
         for at in range(count):
             node = self._node_at(number, data, at)
             if node < 0:
-                return
+                continue
             first, second, third, key_size = _NODE.unpack_from(data, node)
             start = node + NODE_HEAD_SIZE
             if start + key_size > len(data):
                 self._blame(f"a key leaves page {number}")
-                return
+                continue
             children.append(first | second << 16 | third << 32)
             keys.append(b"" if at == 0 else data[start : start + key_size])
-        for at in range(count):
+        for at in range(len(children)):
             below = low if at == 0 else keys[at]
-            above = high if at + 1 == count else keys[at + 1]
-            if not self._is_free_tree and at + 1 < count and above <= below:
+            above = high if at + 1 == len(children) else keys[at + 1]
+            if not self._is_free_tree and at + 1 < len(children) and above <= below:
                 self._blame(f"the keys in page {number} are out of order")
             self._walk(children[at], depth - 1, below, above)
 
     def _walk_leaf(self, number: int, data: bytes, count: int, low: bytes, high: bytes) -> None:
+        last = b""
         for at in range(count):
             node = self._node_at(number, data, at)
             if node < 0:
-                return
+                continue
             first, second, flags, key_size = _NODE.unpack_from(data, node)
             size = first | second << 16
             start = node + NODE_HEAD_SIZE
@@ -228,6 +234,9 @@ class TablePages:
             key = data[start:value_at]
             if not self._is_free_tree and (key < low or (high and key >= high)):
                 self._blame(f"an entry of page {number} belongs into another")
+            if not self._is_free_tree and key <= last:  # whoever looks for one would not find it
+                self._blame(f"the keys in page {number} are out of order")
+            last = key
             self._count += 1
             if flags == BIG_VALUE:
                 value = self._read_big(_NUMBER.unpack_from(data, value_at)[0], size)
@@ -236,7 +245,23 @@ class TablePages:
             if self._is_free_tree:
                 self._note_free(value)
             elif self._keeps_entries:
-                self.entries[key] = value
+                self.entries.append((key, value))
+
+    def _read_lost_leaves(self) -> None:
+        """Those that no page leads to any more. What lies in a large value is none, whatever it looks like."""
+        number = META_PAGES
+        while number <= self._last_page:
+            if number in self._used or number in self._free:
+                number += 1
+                continue
+            head = self._file.read_at(number * self._page_size, HEAD_SIZE)
+            if len(head) < HEAD_SIZE:
+                return
+            found, _, flags, _, _ = _HEAD.unpack_from(head)
+            if found == number and flags == LEAF:
+                self._walk(number, 1, b"", b"")
+            is_large = found == number and flags == OVERFLOW
+            number += max(1, _COUNT.unpack_from(head, HEAD_SIZE - 4)[0]) if is_large else 1
 
     def _read_big(self, number: int, size: int) -> bytes:
         pages = (HEAD_SIZE + size + self._page_size - 1) // self._page_size
@@ -282,7 +307,8 @@ class TablePages:
             return b""
         if (number + pages) * self._page_size > self._size:
             self._blame(f"page {number} is missing: the file ends at byte {self._size}")
-            return b""
+            if not self._keeps_entries:
+                return b""
         for page in range(number, number + pages):
             if page in self._used or page in self._free:
                 self._blame(f"page {page} is in use twice")
@@ -292,10 +318,11 @@ class TablePages:
         data = self._file.read_at(number * self._page_size, self._page_size)
         if len(data) < self._page_size:
             self._blame(f"page {number} cannot be read")
-            return b""
+            return data.ljust(self._page_size, b"\0") if self._keeps_entries and data else b""
         return data
 
     def _blame(self, text: str) -> None:
+        self._faults += 1
         if not self.fault:
             self.fault = text
 

@@ -6,6 +6,8 @@ which segments a queue has can be seen by the segments themselves.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from millstream.storage.checkpoint import IDENTITY, META, put_meta
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.log_files import file_number
@@ -13,8 +15,7 @@ from millstream.storage.log_recovery import log_names, read_file
 from millstream.storage.manifest import FOREIGN, Manifest
 from millstream.storage.segment_check import check_segment
 from millstream.storage.segment_format import decode_names, folder_name
-from millstream.storage.segment_list import PREFIX, ListedSegment, SegmentInventory
-from millstream.storage.stored_queue import StoredQueue
+from millstream.storage.segment_list import PREFIX, ListedSegment, SegmentFault, SegmentInventory
 from millstream.storage.table import Table
 
 
@@ -53,27 +54,28 @@ def find_progress(disk: Disk, manifest: Manifest | None) -> tuple[int, int]:
 
 
 def keep_unlisted(
-    disk: Disk,
-    inventory: SegmentInventory,
-    queues: dict[int, StoredQueue],
-    lists: dict[int, dict[int, ListedSegment]],
+    disk: Disk, inventory: SegmentInventory, lists: dict[int, dict[int, ListedSegment]]
 ) -> None:
     """Where entries are damaged a segment that is not named need not be another's: a whole one that fits among the others stays."""
-    inventory.faults = [
-        found
-        for found in inventory.faults
-        if found.fault.kind != FOREIGN
-        or found.first in lists.get(found.queue, {})
-        or not _fits(disk, queues[found.queue], found.first)
-    ]
+    left: list[SegmentFault] = []
+    firsts: dict[int, list[int]] = {}  # of the segments in the folder of a queue
+    for found in inventory.faults:
+        number = found.queue
+        if number not in firsts:
+            firsts[number] = decode_names(disk.names(folder_name(number)))[0]
+        is_listed = found.first in lists.get(number, {})
+        if found.fault.kind != FOREIGN or is_listed or not _fits(disk, number, found.first, firsts[number]):
+            left.append(found)
+    inventory.faults = left
 
 
-def _fits(disk: Disk, queue: StoredQueue, first: int) -> bool:
+def _fits(disk: Disk, queue: int, first: int, firsts: list[int]) -> bool:
     """Every byte of it is right, and its records lie between those of its neighbours."""
-    behind = [other for other in decode_names(disk.names(folder_name(queue.number)))[0] if other > first]
+    behind = bisect_right(firsts, first)
+    is_last = behind == len(firsts)
     try:
-        checked = check_segment(disk, queue.number, first, not behind, -1)
+        checked = check_segment(disk, queue, first, is_last, -1)
     except DiskFault:
         return False
     is_whole = not checked.must_rewrite() and not checked.is_foreign and checked.records > 0
-    return is_whole and (not behind or checked.last < behind[0])
+    return is_whole and (is_last or checked.last < firsts[behind])

@@ -12,6 +12,7 @@ from millstream.app.data_folder import StorageFault
 from millstream.runtime.backup_archive import list_files, write_archive
 from millstream.runtime.backup_pin import pin_files
 from millstream.storage.backup_manifest import Manifest
+from millstream.storage.manifest import TABLE_FILE
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +92,19 @@ def test_what_is_half_repaired_is_not_backed_up(made: DataDirectory, tmp_path: P
     (made.folder / "repair.unfinished").touch()
     with pytest.raises(StorageFault, match="did not finish"):
         make_backup(made.folder, tmp_path / "backup.tar", ignore)
+
+
+def test_a_directory_whose_table_is_missing_is_not_backed_up(made: DataDirectory, tmp_path: Path) -> None:
+    (made.folder / TABLE_FILE).unlink()
+    with pytest.raises(StorageFault, match=f"{TABLE_FILE} is missing"):
+        make_backup(made.folder, tmp_path / "backup.tar", ignore)
+    assert not (tmp_path / "backup.tar").exists()
+
+
+def test_a_directory_of_which_nothing_was_folded_yet_is_backed_up(tmp_path: Path) -> None:
+    made = DataDirectory(tmp_path / "data")
+    made.start()
+    made.save_sessions(3)
+    made.stop()
+    assert make_backup(made.folder, tmp_path / "backup.tar", ignore).damage == []
+    assert restore_backup(tmp_path / "backup.tar", tmp_path / "new", ignore).counts["sessions"] == 3

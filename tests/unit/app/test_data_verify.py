@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 from millstream.app.data_folder import StorageFault
 from millstream.commands.tree import app
+from millstream.runtime.lmdb_table import salvage_entries
+from millstream.storage.disk import DiskFault
+from millstream.storage.manifest import TABLE_FILE
 from millstream.storage.segment_format import HEADER_SIZE, VERSION
 
 
@@ -50,6 +53,27 @@ def test_a_whole_directory_is_afterwards_what_it_was(made: DataDirectory, comman
     before = made.digest()
     assert run(command, made)[0] == 0
     assert made.digest() == before
+
+
+def test_a_state_that_cannot_be_told_is_an_answer_and_no_fault_of_the_command(made: DataDirectory) -> None:
+    (made.folder / TABLE_FILE).unlink()
+    code, text = run("inspect", made)
+    assert (code, "state/data.mdb is missing" in text, "storage verify" in text) == (1, True, True)
+
+
+def test_a_table_that_nobody_can_look_at_is_not_missing(made: DataDirectory) -> None:
+    """Else a repair would begin a new one in its place."""
+    table = made.folder / TABLE_FILE
+    table.unlink()
+    table.symlink_to(table.name)
+    for command in ("verify", "inspect"):
+        code, text = run(command, made)
+        assert (code, "symbolic links" in text) == (1, True)
+    with pytest.raises(DiskFault, match="symbolic links"):
+        made.repair()
+    with pytest.raises(DiskFault, match="symbolic links"):
+        salvage_entries(table.parent)
+    assert table.is_symlink()
 
 
 def test_a_segment_of_a_newer_release_is_named_beside_what_is_behind_it(made: DataDirectory) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from millstream.app.data_folder import StorageFault
 from millstream.app.storage_repair import repair_storage
 from millstream.app.storage_survey import survey_storage
 from millstream.runtime.lmdb_table import LmdbTable
@@ -77,3 +78,18 @@ def test_a_batch_whose_rows_are_damaged_is_ended_by_a_repair(
     assert not survey_storage(tmp_path, no_progress).is_damaged()
     kept = [file.name for file in (tmp_path / "quarantine").glob("*")] if not is_missing else []
     assert is_missing or any(STAGE in name for name in kept)
+
+
+def test_a_batch_is_not_ended_because_the_disk_does_not_give_its_rows(tmp_path: Path) -> None:
+    path = make_folder(tmp_path, 256)
+    path.rename(tmp_path / "kept")
+    path.symlink_to("/proc/self/mem")  # whoever reads it gets EIO
+    survey = survey_storage(tmp_path, no_progress)
+    (bad,) = [finding for finding in survey.findings if finding.is_damaged]
+    assert "Input/output error" in bad.state
+    assert "unless the disk gives them again" in bad.lost[0]
+    with pytest.raises(StorageFault, match=f"does not give {stage_name(STAGE)}"):
+        repair_storage(tmp_path, survey)
+    assert find_query(tmp_path).begun is not None
+    (tmp_path / "kept").rename(path)
+    assert not survey_storage(tmp_path, no_progress).is_damaged()

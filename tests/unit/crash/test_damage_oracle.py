@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from data_directory import STREAM, WORK, DataDirectory, make_directory
 
 from crash.damage_oracle import Holdings
 from crash.damage_world import Content, Key
+from crash.table_layout import TableLayout
+from millstream.storage.checkpoint import META
+from millstream.storage.manifest import TABLE_FILE
 
 NAMES = {STREAM: "history", WORK: "jobs"}
 SESSIONS = 5
@@ -54,8 +58,52 @@ def test_a_file_of_the_log_holds_what_was_not_folded(made: DataDirectory, baseli
     assert taken == [("record", name, str(offset)) for name in NAMES.values() for offset in range(40, 50)]
 
 
-def test_the_table_may_take_everything_along(made: DataDirectory, baseline: Content) -> None:
-    assert find_taken(made, baseline, "state/data.mdb") == list(baseline)
+def test_a_table_that_is_gone_takes_everything_along_that_was_folded(
+    made: DataDirectory, baseline: Content
+) -> None:
+    assert find_taken(made, baseline, TABLE_FILE) == list(baseline)
+
+
+def harm_entry(made: DataDirectory, folder: Path, key: bytes) -> Path:
+    shutil.copytree(made.folder, folder)
+    path = folder / TABLE_FILE
+    data = bytearray(path.read_bytes())
+    data[TableLayout(bytes(data)).needs[key][-1][0]] ^= 1
+    path.write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_an_entry_of_the_table_holds_what_it_says_alone(
+    made: DataDirectory, baseline: Content, tmp_path: Path, number: int
+) -> None:
+    folder = harm_entry(made, tmp_path / "copy", b"s" + struct.pack(">Q", number))
+    spared = Holdings(made.folder, baseline).find_spared([TABLE_FILE], folder)
+    assert [key for key in baseline if key not in spared] == [("session", f"client-{number}")]
+
+
+def test_the_records_of_a_queue_go_with_its_entry_and_no_others(
+    made: DataDirectory, baseline: Content, tmp_path: Path
+) -> None:
+    folder = harm_entry(made, tmp_path / "copy", b"q" + struct.pack(">Q", WORK))
+    spared = Holdings(made.folder, baseline).find_spared([TABLE_FILE], folder)
+    assert [key for key in baseline if key not in spared] == [key for key in baseline if "jobs" in key]
+
+
+def test_a_table_of_another_directory_is_asked_for_nothing(
+    made: DataDirectory, baseline: Content, tmp_path: Path
+) -> None:
+    other = make_directory(tmp_path / "other")
+    layout = TableLayout((made.folder / TABLE_FILE).read_bytes())
+    assert layout.find_readable((other.folder / TABLE_FILE).read_bytes())  # although it looks alike
+    assert Holdings(made.folder, baseline).find_spared([TABLE_FILE], other.folder) == []
+
+
+def test_nothing_goes_with_an_entry_that_other_files_stand_for(
+    made: DataDirectory, baseline: Content, tmp_path: Path
+) -> None:
+    folder = harm_entry(made, tmp_path / "copy", META)
+    assert Holdings(made.folder, baseline).find_spared([TABLE_FILE], folder) == list(baseline)
 
 
 def test_a_whole_segment_that_is_neither_there_nor_in_quarantine_is_destroyed(

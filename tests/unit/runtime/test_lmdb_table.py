@@ -64,9 +64,6 @@ def test_an_entry_that_vanished_or_came_from_elsewhere_is_noticed(tmp_path: Path
     change(tmp_path, b"k09", None)
     table = LmdbTable(tmp_path)
     assert "48 entries" in table.find_fault()
-    table.trust()
-    table.commit()
-    assert table.find_fault() == ""
     table.close()
 
 

@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from crash.table_layout import TableLayout
 from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import FILE_NAME, LmdbTable, find_table_fault, open_entry
+from millstream.runtime.lmdb_table import (
+    FILE_NAME,
+    SUM,
+    LmdbTable,
+    find_table_fault,
+    open_entry,
+    salvage_entries,
+)
 from millstream.storage.disk import DiskFault
 from millstream.storage.table_pages import TablePages
 
@@ -63,7 +71,7 @@ def test_a_whole_table_has_no_fault_and_all_entries_are_found(whole: bytes, tmp_
     file = RealDisk(folder).open(FILE_NAME)
     found = TablePages(file, keeps_entries=True).entries
     file.close()
-    kept = [key for key, stored in found.items() if key.startswith(b"k") and open_entry(key, stored)]
+    kept = [key for key, stored in found if key.startswith(b"k") and open_entry(key, stored)]
     assert len(kept) == ENTRIES - len(range(0, ENTRIES, 3))
 
 
@@ -108,6 +116,46 @@ def test_whatever_has_no_fault_can_be_read_and_written_without_a_signal(whole: b
     assert passed
     done = subprocess.run([sys.executable, "-c", READ_ALL, *passed], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()[-500:]
+
+
+def test_a_flipped_bit_costs_no_entry_but_those_it_lies_in(whole: bytes, tmp_path: Path) -> None:
+    """Whatever way led to them: also through a page above them."""
+    layout = TableLayout(whole)
+    assert (
+        len(layout.values) == len(salvage_entries(write(tmp_path, "whole", whole))[0]) + 1
+    )  # the sum of all
+    folder = write(tmp_path, "flipped", whole)
+    chance = random.Random(1)
+    ways = sorted({(start, end) for needs in layout.needs.values() for start, end in needs[2:-1]})
+    costs: list[int] = []
+    for start, end in ways + chance.choices(ways, k=200):
+        data = bytearray(whole)
+        data[chance.randrange(start, end)] ^= 1 << chance.randrange(8)
+        (folder / FILE_NAME).write_bytes(data)
+        readable = layout.find_readable(bytes(data))
+        readable.pop(SUM, None)
+        kept = salvage_entries(folder)[0]
+        assert [key for key in readable if kept.get(key) != readable[key]] == []
+        costs.append(len(layout.values) - len(kept))
+    assert max(costs) < ENTRIES // 3  # a leaf at most
+
+
+def test_a_table_that_is_cut_short_keeps_every_entry_before_the_cut(whole: bytes, tmp_path: Path) -> None:
+    layout = TableLayout(whole)
+    folder = write(tmp_path, "cut", whole)
+    for size in range(len(whole), 3 * PAGE, -PAGE // 3):
+        (folder / FILE_NAME).write_bytes(whole[:size])
+        readable = layout.find_readable(whole[:size])
+        readable.pop(SUM, None)
+        kept = salvage_entries(folder)[0]
+        assert [key for key in readable if kept.get(key) != readable[key]] == []
+
+
+def test_keys_that_are_out_of_order_are_a_fault(whole: bytes, tmp_path: Path) -> None:
+    """The library would not find what a repair has to remove."""
+    end = TableLayout(whole).needs[b"k00304"][-2][1]  # of the key
+    data = whole[: end - 1] + b"5" + whole[end:]
+    assert "out of order" in find_table_fault(write(tmp_path, "order", data))
 
 
 def test_a_folder_without_a_table_is_a_fault_of_the_disk(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from librt.strings import BytesWriter
 from millstream.runtime.failpoints import NoFailpoints
 from millstream.storage.log import Batch
 from millstream.storage.log_files import FOLDER, LogFiles, file_name
-from millstream.storage.log_format import append_record
+from millstream.storage.log_format import BATCH_HEAD_SIZE, FILE_HEADER_SIZE, append_record
 from millstream.storage.log_inventory import check_bounds, list_kept, note_ends, read_log
 from millstream.storage.manifest import (
     DAMAGED,
@@ -160,6 +160,25 @@ def test_files_that_an_older_manifest_does_not_name_are_used_where_they_continue
     assert [file_name(2) in content.notices[0].what, file_name(3) in content.notices[1].what] == [True, True]
     log.disk.remove(file_name(2))
     assert log.faults() == [(file_name(3), FOREIGN)]  # what is between is missing: nobody knows whose it is
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(
+    "place",
+    [5, FILE_HEADER_SIZE + BATCH_HEAD_SIZE + 50, FILE_HEADER_SIZE + 2 * (BATCH_HEAD_SIZE + 1016) + 90],
+)
+def test_a_flipped_bit_makes_no_stranger_of_a_file_that_continues_the_log(number: int, place: int) -> None:
+    log = WrittenLog(count=3)
+    older = log.keeper.manifest.copy()
+    for _ in range(6):
+        log.append()
+    log.stop()
+    log.keeper.manifest = older
+    log.disk.flip_bit(file_name(number), place)
+    assert log.faults() == []
+    content = read_log(log.disk, 0, 0, older)
+    assert [found.name for found in content.files if found.damage] == [file_name(number)]
+    assert len(content.notices) == 2
 
 
 def test_a_file_behind_one_that_is_not_ours_does_not_continue_the_log() -> None:

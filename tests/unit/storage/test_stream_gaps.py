@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millstream.model.message import Message
 from millstream.runtime.failpoints import NoFailpoints
@@ -156,6 +158,22 @@ def test_a_gap_that_was_noted_is_not_told_again_but_a_wider_one_is(stream: Strea
     stream.lose(firsts[3])
     end = firsts[4] if len(firsts) > 4 else COUNT
     assert stream.gaps() == [(firsts[1], firsts[2] - 1), (firsts[3], end - 1)]
+
+
+@given(known=st.sets(st.integers(0, COUNT - 1)), lost=st.sets(st.integers(0, 9)))
+def test_of_any_gaps_exactly_what_was_not_noted_is_told(known: set[int], lost: set[int]) -> None:
+    stream = Stream()
+    firsts = [*stream.firsts(), COUNT]
+    missing: set[int] = set()
+    for at in [at for at in lost if at < len(firsts) - 1]:
+        stream.lose(firsts[at])
+        missing |= set(range(firsts[at], firsts[at + 1]))
+    for offset in known:
+        if offset - 1 not in known:
+            last = next(end for end in range(offset, COUNT) if end + 1 not in known)
+            note_gap(stream.table, QUEUE, offset, last)
+    told = [offset for first, last in stream.gaps() for offset in range(first, last + 1)]
+    assert told == sorted(missing - known)
 
 
 def test_what_was_noted_goes_with_its_queue(stream: Stream) -> None:
