@@ -63,7 +63,7 @@ class LogThread(BatchWriter):
     ) -> None:
         self._watch = watch  # of the folder of the files; without one it is looked at them each time
         self._find_loss = find_loss  # why what is written would not be found again, or nothing
-        self._looked_s = 0.0
+        self._looked_s = time.monotonic()  # by the start, just now
         self._is_lost = False
         self._pace = pace or Pace()
         self._files = files
