@@ -307,6 +307,26 @@ async def test_a_file_is_looked_at_again_only_when_its_folder_has_changed(tmp_pa
     thread.close()
 
 
+async def test_the_files_are_looked_for_an_interval_after_the_start_and_not_at_the_first_batch() -> None:
+    looks: list[int] = []
+
+    def find_loss() -> str:
+        looks.append(1)
+        return ""
+
+    for interval_s in (3600.0, 0.0):
+        bench = Bench()
+        bench.thread.close()
+        files = LogFiles(bench.disk, DeadlyFailpoints(), FILE_SIZE, 1, 0, False)
+        thread = LogThread(files, bench._on_answer, None, Pace(sync_interval_s=interval_s), find_loss)
+        bench.log = Log(thread, ManualWakeup(), 1)
+        bench.log.append(1, b"a")
+        bench.log.flush()
+        await bench.wait_durable(1)
+        thread.close()  # what it was about to do is done
+        assert bool(looks) == (interval_s == 0)
+
+
 class SlowSync(KernelSync):
     """Has synced when the test says so."""
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from fake_transport import FakeTransport, GateWorld
-from fakes import ManualWakeup, World
+from fakes import FakeLine, ManualWakeup, World
 
 from millstream.broker.tasks import Task
 from millstream.broker.turn_figures import READS, TASKS
+from millstream.model.outbox import FLUSHES_PER_TURN, OutboxPool
+from millstream.protocols.mqtt.wire.encode import encode_packet
+from millstream.protocols.mqtt.wire.packets import Connect
 from millstream.runtime.intake import Intake
 from millstream.runtime.loop_clock import LoopClock
 from millstream.runtime.tcp import TcpConnection
 from millstream.runtime.transport import TransportLink
 from millstream.runtime.turn import LoopTurn
+
+PINGS = b"\xc0\x00" * 5000
 
 
 def test_a_turn_is_measured_from_its_first_read() -> None:
@@ -86,4 +91,29 @@ def test_a_connection_that_a_task_lets_go_on_asks_for_another_turn() -> None:
     world.broker.tasks.add(LetGoOn(link))
     assert turn.end(), "what it had sent is served in the next turn"
     assert not turn.end()
+    assert world.gate.intake.unread == 0
+
+
+class Never(FakeLine):
+    def flush(self) -> None:
+        pass
+
+
+def test_a_large_read_waits_while_output_of_the_last_turn_waits() -> None:
+    world = GateWorld()
+    pool = OutboxPool(ManualWakeup())
+    turn = LoopTurn()
+    turn.start(world.broker, None, world.gate.intake, world.clock)
+    turn.write_to(pool)
+    for _ in range(int(FLUSHES_PER_TURN) + 1):
+        pool.mark(Never())
+    pool.flush()
+    link = TcpConnection(world.gate)
+    link.connection_made(FakeTransport())
+    assert turn.end() is False
+    link.data_received(encode_packet(Connect(4, "a", True, 0), 4) + PINGS)
+    assert turn.end()
+    assert world.gate.intake.unread > 0
+    pool.flush()
+    turn.end()
     assert world.gate.intake.unread == 0

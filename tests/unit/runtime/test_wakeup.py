@@ -6,7 +6,7 @@ import asyncio
 
 from fakes import FakeLine
 
-from millstream.model.outbox import Outbox, OutboxPool
+from millstream.model.outbox import FLUSH_NS, FLUSHES_PER_LOOK, Outbox, OutboxPool
 from millstream.runtime.wakeup import LoopWakeup
 
 
@@ -128,3 +128,33 @@ async def test_an_error_in_the_work_behind_a_flush_does_not_end_all_writing() ->
     writer.outbox.write(b"x")
     await turn()
     assert writer.writes == [b"x"]
+
+
+class SlowWriter(Writer):
+    """Takes all the time of a turn to be written to."""
+
+    def __init__(self, pool: OutboxPool, time_ns: list[int]) -> None:
+        super().__init__(pool)
+        self.time_ns = time_ns
+
+    def flush(self) -> None:
+        super().flush()
+        self.time_ns[0] += FLUSH_NS
+
+
+async def test_output_that_a_turn_has_no_time_for_waits_for_the_next_one() -> None:
+    wakeup = LoopWakeup(asyncio.get_running_loop())
+    time_ns = [1]
+    pool = OutboxPool(wakeup, lambda: time_ns[0])
+    wakeup.start(pool, lambda: False)
+    writers = [SlowWriter(pool, time_ns) for _ in range(3 * int(FLUSHES_PER_LOOK))]
+    for writer in writers:
+        writer.outbox.write(b"x")
+    written: list[int] = []
+    while len(written) < 3:
+        before = sum(len(writer.writes) for writer in writers)
+        await asyncio.sleep(0)
+        after = sum(len(writer.writes) for writer in writers)
+        if after > before:
+            written.append(after)
+    assert written == [8, 16, 24]
