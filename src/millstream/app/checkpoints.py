@@ -1,4 +1,7 @@
-"""The process that folds the log: started when there is something to fold, asked again as long as it lives."""
+"""The process that folds the log: started when there is something to fold, asked again as long as it lives.
+
+It takes as much memory as a small broker, so it ends when nobody has asked it for a while.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Final
 
 from millstream.runtime.checkpoint_run import CHECK, CHECKED, DAMAGE, DONE, FAILED, FOLDED, PACKED
+
+IDLE_S: Final = 15.0
 
 
 class Folded:
@@ -21,11 +27,14 @@ class Folded:
 
 
 class Checkpoints:
-    def __init__(self, data_dir: Path, segment_size: int, is_packed: bool) -> None:
+    def __init__(self, data_dir: Path, segment_size: int, is_packed: bool, idle_s: float = IDLE_S) -> None:
         self._data_dir = data_dir
         self._segment_size = segment_size
         self._is_packed = is_packed
         self._process: asyncio.subprocess.Process | None = None
+        self._ending: asyncio.subprocess.Process | None = None  # it was idle
+        self._idle_s = idle_s
+        self._idle: asyncio.TimerHandle | None = None
         self._turn = asyncio.Lock()  # it does one thing at a time
 
     async def fold(self, last_file: int, last_sequence: int) -> Folded:
@@ -44,17 +53,29 @@ class Checkpoints:
     async def _ask(self, question: bytes) -> tuple[str, list[str]]:
         """(DONE, FOLDED and how far, CHECKED or why it failed, what is damaged)."""
         async with self._turn:
+            if self._idle is not None:
+                self._idle.cancel()
             try:
-                return await self._ask_now(question)
+                answer = await self._ask_now(question)
+                self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._end_idle)
+                return answer
             except asyncio.CancelledError:
                 if self._process is not None and self._process.returncode is None:
                     self._process.kill()  # nobody else may be given its answer; it can be killed at any moment
                     await self._process.wait()
                 raise
 
+    def _end_idle(self) -> None:
+        process = self._process
+        if self._turn.locked() or process is None or process.stdin is None:
+            return
+        process.stdin.close()  # which it takes as the end
+        self._process, self._ending = None, process
+
     async def _ask_now(self, question: bytes) -> tuple[str, list[str]]:
         process = self._process
         if process is None or process.returncode is not None:
+            await self._await_end()
             process = self._process = await self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -96,7 +117,16 @@ class Checkpoints:
             env={**os.environ, "PYTHONMALLOC": "malloc"},
         )
 
+    async def _await_end(self) -> None:
+        """There is never more than one of them."""
+        if self._ending is not None:
+            await self._ending.wait()
+            self._ending = None
+
     async def close(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        await self._await_end()
         process = self._process
         if process is not None and process.returncode is None and process.stdin is not None:
             process.stdin.close()

@@ -25,6 +25,7 @@ from millstream.runtime.memory_meter import MemoryGroup, ProcessMemory, availabl
 from millstream.runtime.transport import TransportLink
 
 STEPS_PER_END: Final = 100  # of a connection
+BYTES_PER_STEP: Final = 8192  # that it had, which are freed one by one
 COLLECTED_MAX: Final = (
     20_000  # connections, sessions and queues; with more, the garbage collector holds the loop for too long
 )
@@ -197,7 +198,7 @@ class HeavyConnection(Offender):
 
     def shrink(self, wanted: int, steps: int) -> int:
         self.is_done = True
-        self.steps = STEPS_PER_END
+        self.steps = STEPS_PER_END + int(self.size_bytes) // BYTES_PER_STEP
         self._line.end(
             Ending.OUT_OF_MEMORY
         )  # most protocols tell the client why; one that does not read never hears
