@@ -12,6 +12,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 NANOSECONDS: Final = 1_000_000_000
+REMAINING_S_MAX: Final[i64] = 0xFFFF_FFFF  # four bytes, as MQTT carries it
 
 
 @mypyc_attr(acyclic=True)
@@ -50,11 +51,13 @@ class Message:
         return self.expires_ns != 0 and self.expires_ns <= now_ns
 
     def remaining_s(self, now_ns: i64) -> i64:
-        """Seconds left, rounded up so that a live message never says 0 [MQTT-3.3.2-6]."""
+        """Seconds left, rounded up so that a live message never says 0 [MQTT-3.3.2-6]. Never more than a packet can say: another
+        protocol may give a message longer, and the time of a turn may be a little older than that of the publish."""
         left: i64 = self.expires_ns - now_ns
         if left <= 0:
             return 0
-        return (left + NANOSECONDS - 1) // NANOSECONDS
+        seconds: i64 = (left + NANOSECONDS - 1) // NANOSECONDS
+        return seconds if seconds < REMAINING_S_MAX else REMAINING_S_MAX
 
     def size_bytes(self) -> i64:
         size: i64 = len(self.topic) + len(self.payload) + len(self.properties)

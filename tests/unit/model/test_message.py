@@ -27,5 +27,13 @@ def test_the_seconds_left_are_rounded_up_so_that_a_live_message_never_says_zero(
     assert make_message(b"t", expires_ns=now_ns + left_ns).remaining_s(now_ns) == seconds
 
 
+@pytest.mark.parametrize("older_ns", [0, 1, 10 * NANOSECONDS])
+def test_the_seconds_left_are_never_more_than_a_packet_can_say(older_ns: int) -> None:
+    """The longest expiry a client can ask for, by a clock that is a little older than that of the publish."""
+    now_ns = 50 * NANOSECONDS
+    message = make_message(b"t", expires_ns=now_ns + 0xFFFF_FFFF * NANOSECONDS)
+    assert message.remaining_s(now_ns - older_ns) == 0xFFFF_FFFF
+
+
 def test_the_size_counts_every_part_and_something_for_the_object() -> None:
     assert make_message(b"abc", bytes(100)).size_bytes() == 3 + 100 + 64
