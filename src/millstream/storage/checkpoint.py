@@ -165,9 +165,12 @@ class Checkpoint:
 
     def drop_segments(self) -> None:
         """Remove what nobody needs any more; only after `finish` has made that so."""
-        for key, _ in self._table.items(b"x"):
+        removed = self._table.items(b"x")
+        for key, _ in removed:
             self._segments.remove(_KEY.unpack(key[1:])[0])
-            self._table.delete(key)  # made so by the next commit: removing twice does no harm
+            self._table.delete(key)
+        if removed:
+            self._table.commit()  # the next checkpoint is another object and would find them again; removing twice does no harm
         for number in self._queues.changed:
             self._segments.drop_below(number, self._queues.queues[number].low_mark())
         self._queues.removed.clear()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millstream.model.message import Message
 from millstream.runtime.failpoints import NoFailpoints
 from millstream.storage import queue_facts
-from millstream.storage.checkpoint import Checkpoint
+from millstream.storage.checkpoint import Checkpoint, find_removed
 from millstream.storage.log_format import Record
 from millstream.storage.offset_gaps import GAP, load_gaps, note_gap
 from millstream.storage.segment_format import decode_names, folder_name, index_name, segment_name
@@ -184,3 +184,10 @@ def test_what_was_noted_goes_with_its_queue(stream: Stream) -> None:
     stream.tell(queue_facts.QUEUE_REMOVED, queue_facts.encode_number(QUEUE))
     stream.fold()
     assert stream.table.items(GAP) == []
+
+
+def test_nothing_in_the_table_tells_of_a_queue_once_its_files_are_gone(stream: Stream) -> None:
+    stream.tell(queue_facts.QUEUE_REMOVED, queue_facts.encode_number(QUEUE))
+    stream.fold()
+    assert stream.firsts() == []
+    assert find_removed(stream.table.crash()) == []
