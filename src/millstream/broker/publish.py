@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from millstream.broker.account import Account
 from millstream.broker.conditions import LIMIT_REACHED
-from millstream.broker.fan_out import RECEIVERS_AT_ONCE, FanOut
+from millstream.broker.fan_out import RECEIVERS_AT_ONCE, FanOut, receivers_of
 from millstream.broker.health import Health
 from millstream.broker.session import Session
 from millstream.model.burst import Burst
@@ -72,16 +72,16 @@ class Publishing:
         if memory.is_critical and memory.refuses(weight):
             account.counters.dropped_memory += run.count
             return
-        if len(route.targets) > RECEIVERS_AT_ONCE:
+        if receivers_of(route, run.count) > RECEIVERS_AT_ONCE:
             self._rest = FanOut(route, None, run, publisher)
-        else:
-            for target in route.targets:
-                if target.has_no_local and target.outlet is publisher:
-                    own = target.for_own
-                    if own is not None:
-                        own.outlet.deliver_run(run, own)
-                    continue
-                target.outlet.deliver_run(run, target)
+            return
+        for target in route.targets:
+            if target.has_no_local and target.outlet is publisher:
+                own = target.for_own
+                if own is not None:
+                    own.outlet.deliver_run(run, own)
+                continue
+            target.outlet.deliver_run(run, target)
         if route.shares is not None:
             for message in run.messages():
                 self._deliver_shares(route, message)
@@ -143,7 +143,7 @@ class Publishing:
                 self._pending.append((account, route, message, publisher))
                 return SUCCESS
             self.work_off(len(self._pending))  # saturated: inline, but never ahead of what waits
-        if may_wait and len(route.targets) > RECEIVERS_AT_ONCE and message.guarantee < 2:
+        if may_wait and receivers_of(route) > RECEIVERS_AT_ONCE and message.guarantee < 2:
             self._rest = FanOut(route, message, None, publisher)
             self._store(route, message)
         else:
@@ -151,13 +151,11 @@ class Publishing:
         return SUCCESS
 
     def _store(self, route: Route, message: Message) -> None:
-        """Queues and shares, which do not wait for the others."""
+        """Queues, which do not wait for the others."""
         if route.is_stored:
             for target in route.targets:
                 if target.outlet.is_storing():
                     target.outlet.deliver(message, target)
-        if route.shares is not None:
-            self._deliver_shares(route, message)
 
     def publish_state(self, account: Account, route: Route, message: Message) -> None:
         """The broker's own state: kept and told whatever the disk does. A queue that is bound to it gets it when it can."""

@@ -25,6 +25,7 @@ TOPIC_SPACE: Final = "amq.topic"
 CONDITIONS_PER_STEP: Final[i64] = 13
 NODES_PER_STEP: Final[i64] = 25
 BINDINGS_PER_STEP: Final[i64] = 20
+EXCHANGES_PER_STEP: Final[i64] = 4  # of those only looked at for what they lead to
 PREDECLARED: Final = (
     (DEFAULT, DIRECT),
     ("amq.direct", DIRECT),
@@ -111,16 +112,17 @@ class Exchanges(TopicBindings):
         """Whether headers can decide anywhere on a walk from there."""
         seen: dict[str, None] = {start.name: None}
         waiting = [start]
-        while waiting:
+        found = False
+        while waiting and not found:
             exchange = waiting.pop()
-            if exchange.kind == HEADERS:
-                return True
+            found = exchange.kind == HEADERS
             for name in self._followers(exchange):
                 following = self.by_name.get(name)
                 if following is not None and name not in seen:
                     seen[name] = None
                     waiting.append(following)
-        return False
+        self.steps += len(seen) // EXCHANGES_PER_STEP
+        return found
 
     def _followers(self, exchange: Exchange) -> list[str]:
         names = [binding.target for binding in exchange.onward]
@@ -157,7 +159,7 @@ class Exchanges(TopicBindings):
                 matched = [binding for binding in matched if not binding.is_suspended]
             if self.leaving_queues or self.leaving_exchanges:
                 matched = [binding for binding in matched if not self.is_left(binding)]
-            self.steps += len(matched) // BINDINGS_PER_STEP + exchange.take_visited() // NODES_PER_STEP
+            self.steps += 1 + len(matched) // BINDINGS_PER_STEP + exchange.take_visited() // NODES_PER_STEP
             for binding in matched:
                 following = binding.exchange
                 if following is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from fakes import FakeOutlet
 
 from millstream.model.errors import Reason, Refused
 from millstream.routing.binding import Binding
 from millstream.routing.exchange import FANOUT, HEADERS, TOPIC, Exchange
-from millstream.routing.exchanges import Exchanges
+from millstream.routing.exchanges import EXCHANGES_PER_STEP, Exchanges
 from millstream.routing.header_match import HeaderPattern
 from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
@@ -163,3 +165,26 @@ def test_the_key_does_not_matter_to_an_exchange_that_sends_all_to_queues() -> No
     onward = Exchange("y", TOPIC, False, False, False, {})
     exchange.add(Binding(exchange, "y", None, onward, b"", {}, b"1", False))
     assert not exchange.ignores_key()
+
+
+def make_chain(length: int) -> tuple[Exchanges, Exchange]:
+    """Fanout exchanges, each bound to the one before; nothing else."""
+    exchanges = Exchanges()
+    chain = [Exchange(f"x{number}", FANOUT, False, False, False, {}) for number in range(length)]
+    for exchange in chain:
+        exchanges.by_name[exchange.name] = exchange
+    for source, target in pairwise(chain):
+        exchanges.add(Binding(source, target.name, None, target, b"", {}, target.name.encode(), False))
+    return exchanges, chain[0]
+
+
+def test_every_exchange_on_the_way_of_a_message_counts_as_work() -> None:
+    exchanges, first = make_chain(200)
+    exchanges.walk(first, b"", None)
+    assert exchanges.steps >= 200
+
+
+def test_looking_whether_headers_decide_anywhere_counts_as_work() -> None:
+    exchanges, first = make_chain(200)
+    assert not exchanges.needs_headers(first)
+    assert exchanges.steps == 200 // EXCHANGES_PER_STEP

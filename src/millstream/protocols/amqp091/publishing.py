@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from millstream.broker.fan_out import steps_of
+from millstream.broker.fan_out import receivers_of, steps_of
 from millstream.broker.publish import weight_of
 from millstream.broker.tasks import STEPS_PER_SLICE
 from millstream.model.errors import Reason, Refused
@@ -161,7 +161,7 @@ class Publisher:
                 prepared.append(None)
             else:
                 prepared.append(self._prepare(event, self._find_place(event)))
-        receivers = sum(len(each[1].targets) for each in prepared if each is not None)
+        receivers = sum(int(receivers_of(each[1])) for each in prepared if each is not None)
         if receivers > RECEIVERS_MAX:
             text = f"the transaction would reach {receivers} receivers (limit: {RECEIVERS_MAX}); commit more often"
             raise Refused(Reason.PRECONDITION_FAILED, text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from millstream.broker.broker import Broker
-from millstream.broker.fan_out import RECEIVERS_AT_ONCE, FanOut, steps_of
+from millstream.broker.fan_out import RECEIVERS_AT_ONCE, FanOut, receivers_of, steps_of
 from millstream.broker.session import Session
 from millstream.model.message import Message
 from millstream.protocols.mqtt.backlog import Job
@@ -40,7 +40,7 @@ def postpone(endpoint: MqttEndpoint, event: PublishReceived) -> bool:
     if endpoint.backlog.has_time():
         return False
     route = endpoint.find_route(event.topic)
-    if route is None or len(route.targets) <= RECEIVERS_AT_ONCE:
+    if route is None or receivers_of(route) <= RECEIVERS_AT_ONCE:
         return False
     endpoint.backlog.put([event])
     endpoint.backlog.spend(1)  # what is behind it is due to wait too
