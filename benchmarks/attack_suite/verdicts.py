@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.attack_suite.runner import Observation, memory_allowance
+from benchmarks.attack_suite.runner import LIMIT_BYTES, Observation, memory_allowance
 from benchmarks.suite.results import FAILED, PASSED, REFUSED, Check, verdict
+from millstream.config.memory import Memory, to_bytes
 
 P99_MAX_MS: Final = 250.0
 HARMLESS_MS: Final = (
-    100.0  # an attack that costs others no more, and no memory, needs nobody to name who made it
+    100.0  # an attack that costs others no more, and no memory that counts, needs nobody to name who made it
 )
 DISTURBED: Final = 0.15
 MEBIBYTE: Final = 1 << 20
@@ -74,9 +75,15 @@ def check_named(found: Observation) -> Check:
     return Check(found.attack, "attackers named", text, "log and counters", PASSED if is_named else FAILED)
 
 
+def first_watermark() -> int:
+    """Of a broker with its default limits in the memory that every attack gives it."""
+    memory = Memory()
+    return to_bytes(memory.limit, LIMIT_BYTES) * memory.high_watermark // 100
+
+
 def is_harmless(found: Observation) -> bool:
-    """Every client was served as usual, and memory never left its ordinary bounds."""
+    """Every client was served as usual, and memory stayed below the first watermark, where the broker begins to act."""
     window = found.windows.get("attack", {})
-    if not window or found.memory_peak > found.memory_before + memory_allowance(found.memory_before):
+    if not window or found.memory_peak > first_watermark():
         return False
     return all(float(item["p99_ms"]) <= HARMLESS_MS and not int(item["failed"]) for item in window.values())
