@@ -24,7 +24,6 @@ from millstream.routing.exchange import Exchange
 if TYPE_CHECKING:
     from millstream.broker.account import Account
 
-SUSPEND: Final = "suspend"
 REMOVE: Final = "remove"
 STEPS_EACH: Final[i64] = 10  # what one costs, about
 
