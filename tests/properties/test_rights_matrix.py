@@ -245,8 +245,13 @@ def exchange_binding(stage: Stage) -> None:
         before = stage.ready("q")
         stage.watched()
         stage.publish_to("x", key)
-        found = stage.ready("q") - before if target == b"y" else len(stage.watched())
-        stage.case(f"exchange binding to {target!r} brings", int(granted and may()), found)
+        topics = stage.watched()
+        if target == b"y":
+            found = stage.ready("q") - before
+            stage.case(f"exchange binding to {target!r} brings", int(granted and may()), found)
+        else:
+            wanted = ["a"] if granted and may() else []
+            stage.case(f"exchange binding to {target!r} brings", wanted, topics)
         stage.change()
 
 

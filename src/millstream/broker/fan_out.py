@@ -38,6 +38,11 @@ def steps_of(route: Route) -> i64:
     return count // RECEIVERS_PER_STEP if count > RECEIVERS_FEW else 0
 
 
+def name_for(route: Route, message: Message) -> Message:
+    """As subscribers get it: by the topic that they subscribed to and that they have the right to. Queues keep it by its own."""
+    return message.under(route.topic) if route.renames else message
+
+
 @final
 class FanOut(Task):
     def __init__(

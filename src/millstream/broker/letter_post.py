@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from millstream.broker.conditions import LIMIT_REACHED
 from millstream.broker.exchange_access import ExchangeAccess
-from millstream.broker.fan_out import steps_of
+from millstream.broker.fan_out import name_for, steps_of
 from millstream.broker.health import Health
 from millstream.broker.owner_rights import OwnerRights
 from millstream.broker.tasks import TaskQueue
@@ -145,6 +145,7 @@ class LetterPost(ExchangePort):
             return False
         self._spend(steps_of(route))
         cycle = find_cycle(letter)
+        told = name_for(route, letter)
         is_taken = False
         for target in route.targets:
             outlet = target.outlet
@@ -154,12 +155,14 @@ class LetterPost(ExchangePort):
             if isinstance(outlet, Queue):
                 if outlet.name in cycle or outlet.find_refusal(letter) is not Reason.SUCCESS:
                     continue
-            outlet.deliver(letter, target)
+                outlet.deliver(letter, target)
+            else:
+                outlet.deliver(told, target)
             is_taken = True
         if route.shares is not None:
             for share in route.shares:
                 chosen = share.choose(None)
                 if chosen is not None:
-                    chosen.outlet.deliver(letter, chosen)
+                    chosen.outlet.deliver(told, chosen)
                     is_taken = True
         return is_taken

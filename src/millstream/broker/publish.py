@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from millstream.broker.account import Account
 from millstream.broker.conditions import LIMIT_REACHED
-from millstream.broker.fan_out import RECEIVERS_AT_ONCE, FanOut, receivers_of
+from millstream.broker.fan_out import RECEIVERS_AT_ONCE, FanOut, name_for, receivers_of
 from millstream.broker.health import Health
 from millstream.broker.session import Session
 from millstream.model.burst import Burst
@@ -144,7 +144,7 @@ class Publishing:
                 return SUCCESS
             self.work_off(len(self._pending))  # saturated: inline, but never ahead of what waits
         if may_wait and receivers_of(route) > RECEIVERS_AT_ONCE and message.guarantee < 2:
-            self._rest = FanOut(route, message, None, publisher)
+            self._rest = FanOut(route, name_for(route, message), None, publisher)
             self._store(route, message)
         else:
             self._fan_out(route, message, publisher)
@@ -185,15 +185,17 @@ class Publishing:
         return len(self._pending) > 0
 
     def _fan_out(self, route: Route, message: Message, publisher: Outlet | None) -> None:
+        told = name_for(route, message)
         for target in route.targets:
-            if target.has_no_local and target.outlet is publisher:
+            outlet = target.outlet
+            if target.has_no_local and outlet is publisher:
                 own = target.for_own
                 if own is not None:
-                    own.outlet.deliver(message, own)
+                    own.outlet.deliver(told, own)
                 continue
-            target.outlet.deliver(message, target)
+            outlet.deliver(message if told is message or outlet.is_storing() else told, target)
         if route.shares is not None:
-            self._deliver_shares(route, message)
+            self._deliver_shares(route, told)
 
     def _find_refusal(self, route: Route, message: Message) -> Reason:
         """One that keeps it and cannot take it refuses for all: nobody gets what is not confirmed."""

@@ -47,6 +47,20 @@ class Message:
         self.publisher = publisher
         self.encoding: Encoding | None = None
 
+    def under(self, topic: bytes) -> Message:
+        """The same message by the topic that its subscribers know it by."""
+        if self.topic == topic:
+            return self
+        return Message(
+            topic,
+            self.payload,
+            self.guarantee,
+            self.retain,
+            self.properties,
+            self.expires_ns,
+            self.publisher,
+        )
+
     def is_expired(self, now_ns: i64) -> bool:
         return self.expires_ns != 0 and self.expires_ns <= now_ns
 

@@ -42,6 +42,9 @@ class Route:
         self.settles = False  # publishing there answers a delivery of a queue
         self.refusal = Reason.SUCCESS  # why nothing can be published there
         self.is_by_headers = False  # made for one message: the next one may go elsewhere
+        self.renames = (
+            False  # subscribers know the message by `topic`, however it is called where it was published
+        )
         self.derived: list[Route] | None = None  # routes made of this one, stale when it is
         self._named: dict[bytes, Share] | None = (
             None  # the share groups that have receivers, once somebody has asked for one
@@ -138,10 +141,12 @@ class Router:
                     derived.generation = STALE
 
     def derive_route(self, topic: bytes, outlets: list[Outlet], is_kept: bool) -> Route:
-        """The subscribers of a topic and some queues, each once, in place of the queues that `bindings` would find.
+        """The subscribers of a topic and some queues, each once, in place of the queues that `bindings` would find, for a message
+        that was published under another name.
         `is_kept`: whether the caller remembers it, so that it must hear when it is stale."""
         base = self.find_route(topic)
         route = self._make_route(topic, outlets)
+        route.renames = True
         if is_kept:
             if base.derived is None:
                 base.derived = []

@@ -238,6 +238,7 @@ class Publisher:
             return route
         rest = Route(route.topic, route.generation)
         rest.is_by_headers = True
+        rest.renames = route.renames
         rest.targets = taking
         rest.shares = route.shares
         rest.is_stored = True
@@ -355,6 +356,9 @@ class Publisher:
             if exchanges.routing_steps() - before + receivers // TARGETS_PER_STEP > COPIES_STEPS_MAX:
                 text = f"the routes of the message's {len(keys)} keys take too long to find; name fewer in CC and BCC"
                 raise Refused(Reason.PRECONDITION_FAILED, text)
+            if route.renames and not joined.renames:  # subscribers know it by its first key in the topic space
+                joined.topic = route.topic
+                joined.renames = True
             for target in route.targets:
                 _add_target(joined, target, seen)
             if route.shares is not None:
