@@ -17,7 +17,6 @@ from millstream.app.control_desk import Desk, read_list, read_text, read_whole
 from millstream.broker.conditions import CLIENT_BUSY
 from millstream.model.errors import Reason, Unavailable
 from millstream.model.topic import find_filter_fault, find_topic_fault
-from millstream.protocols.mqtt.mapping import is_for_broker_only
 from millstream.protocols.mqtt.queueing import GROUP_LENGTH_MAX
 from millstream.queues.definition import NUMBER_MAX
 from millstream.queues.queue import Queue
@@ -178,7 +177,6 @@ class StreamOperations:
             else:
                 fault = find_topic_fault(name, limits.topic_length_max, limits.topic_levels_max)
                 is_allowed = fault is None and authorizer.can_publish(principal, "", name)
-                is_allowed = is_allowed and not is_for_broker_only(name)
             if not is_allowed:
                 yield topic
 

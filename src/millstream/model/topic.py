@@ -56,6 +56,11 @@ def find_filter_fault(filter: bytes, length_max: int, levels_max: int) -> str | 
     return None
 
 
+def is_for_broker_only(topic: bytes) -> bool:
+    """`$SYS` is the broker's to write, but for the state that bridges of other brokers leave there."""
+    return topic.startswith(b"$SYS/") and not topic.startswith(b"$SYS/broker/connection/")
+
+
 def split_share(filter: bytes) -> tuple[bytes, bytes] | None:
     """(group, filter) of `$share/<group>/<filter>`, None if it is an ordinary filter.
 

@@ -7,7 +7,8 @@ way around it. A queue hands out its records one by one to whoever is next, so t
 
 Invariants
 - An empty list denies everything; only the absence of a list (None) allows everything.
-- `$SYS` is for those whom a rule allows it; a default of allow does not open it.
+- `$SYS` is for those whom a rule allows it; a default of allow does not open it. What only the broker publishes there is denied to
+  everybody, with or without a list.
 - The topic of a queue has one spelling (see `queue_topic`); any other is denied to everybody, with or without a list.
 - What is remembered is per user, bounded, and dropped with the list; nothing is remembered per client.
 """
@@ -18,7 +19,7 @@ import difflib
 from typing import Final, final
 
 from millstream.model.queue_topic import SETTLING, filter_of_records, find_spelling_fault, is_queue_topic
-from millstream.model.topic import SHARE_PREFIX, covers, matches, overlaps, split_share
+from millstream.model.topic import SHARE_PREFIX, covers, is_for_broker_only, matches, overlaps, split_share
 from millstream.security.grants import NO_RULE, Grants
 from millstream.security.principal import ANONYMOUS_NAME, Principal
 from millstream.security.rules import Acl, FilterTemplate, Rule, find_template_fault
@@ -100,7 +101,7 @@ class Authorizer:
 
     def can_publish(self, principal: Principal, client_id: str, topic: bytes) -> bool:
         """Also for wills, at CONNECT and when they are sent."""
-        if find_spelling_fault(topic) is not None:
+        if _find_publish_fault(topic) is not None:
             return False
         acl = self._acl
         if acl is None:
@@ -180,7 +181,10 @@ class Authorizer:
         who = f"{principal.name!r} as client {client_id!r} in account {principal.account!r}"
         if action == SUBSCRIBE:
             topic = _without_share(topic)
-        fault = find_filter_spelling_fault(topic) if action == SUBSCRIBE else find_spelling_fault(topic)
+        if action == SUBSCRIBE:
+            fault = find_filter_spelling_fault(topic)
+        else:
+            fault = _find_publish_fault(topic) if action == PUBLISH else find_spelling_fault(topic)
         if fault is not None:
             return f"denied: {action} {shown!r} by {who}: {fault}"
         if acl is None:
@@ -304,6 +308,13 @@ def _without_share(filter: bytes) -> bytes:
     """Callers take the share prefix off; one that forgets must not slip past the rules."""
     share = split_share(filter)
     return filter if share is None else share[1]
+
+
+def _find_publish_fault(topic: bytes) -> str | None:
+    """Why nobody can publish to a topic, whatever the rules say; None if somebody can."""
+    if is_for_broker_only(topic):
+        return "only the broker publishes there"
+    return find_spelling_fault(topic)
 
 
 def find_filter_spelling_fault(filter: bytes) -> str | None:

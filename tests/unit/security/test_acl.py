@@ -130,6 +130,16 @@ def test_a_rule_for_all_topics_does_not_open_the_system_topics() -> None:
     assert not authorizer.can_subscribe(ANNA, "c", b"$SYS/#")
 
 
+@pytest.mark.parametrize("rules", [None, [{"allow": "all", "topics": ["$SYS/#"]}]])
+def test_nobody_publishes_what_only_the_broker_says_and_the_check_says_so(rules: list[object] | None) -> None:
+    authorizer = Authorizer(None if rules is None else parse_acl({"rules": rules}))
+    assert not authorizer.can_publish(ANNA, "c", b"$SYS/broker/uptime")
+    assert authorizer.explain("publish", ANNA, "c", b"$SYS/broker/uptime").startswith("denied")
+    assert authorizer.can_publish(ANNA, "c", b"$SYS/broker/connection/b/state")
+    assert authorizer.explain("publish", ANNA, "c", b"$SYS/broker/connection/b/state").startswith("allowed")
+    assert authorizer.explain("receive", ANNA, "c", b"$SYS/broker/uptime").startswith("allowed")
+
+
 def test_rules_select_by_user_client_and_account() -> None:
     authorizer = make_authorizer(
         {"allow": "all", "topics": ["user"], "users": ["anna", "anonymous"]},

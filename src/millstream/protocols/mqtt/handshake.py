@@ -15,7 +15,7 @@ from millstream.model.errors import Reason, Refused
 from millstream.model.topic import find_topic_fault
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.machine.events import Closed, Event
-from millstream.protocols.mqtt.mapping import REASON_CODES, is_for_broker_only, to_return_code, to_will
+from millstream.protocols.mqtt.mapping import REASON_CODES, to_return_code, to_will
 from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.packets import Auth, ConnAck, Connect
 from millstream.protocols.mqtt.wire.properties import Properties
@@ -191,8 +191,7 @@ class Handshake:
         if packet.will is not None:
             will = to_will(packet.will, self.client_id, context.limits.will_delay_s_max)
             topic = will.message.topic
-            allowed = broker.authorizer.can_publish(principal, self.client_id, topic)
-            if not allowed or is_for_broker_only(topic):
+            if not broker.authorizer.can_publish(principal, self.client_id, topic):
                 context.observer.denied(self.client_id, principal.name, "will", topic)
                 self._refuse(code.NOT_AUTHORIZED, "the will's topic is not allowed")
                 return

@@ -72,11 +72,6 @@ _RETURN_CODES: Final[dict[int, int]] = {
 }
 
 
-def is_for_broker_only(topic: bytes) -> bool:
-    """`$SYS` is the broker's to write, but for the state that bridges of other brokers leave there."""
-    return topic.startswith(b"$SYS/") and not topic.startswith(b"$SYS/broker/connection/")
-
-
 def to_return_code(reason: int) -> int:
     return _RETURN_CODES.get(reason, 3)
 

@@ -15,7 +15,6 @@ from millstream.model.limits import Limits
 from millstream.model.topic import find_topic_fault
 from millstream.protocols.mqtt.backlog import Backlog
 from millstream.protocols.mqtt.context import RouteCount
-from millstream.protocols.mqtt.mapping import is_for_broker_only
 from millstream.routing.router import Route, weigh
 
 ROUTES_MAX: Final[i64] = 32_768  # topics a connection remembers
@@ -74,9 +73,7 @@ class RouteMemory:
         if find_topic_fault(topic, limits.topic_length_max, limits.topic_levels_max) is not None:
             return None
         account = session.account
-        if is_for_broker_only(topic) or not account.authorizer.can_publish(
-            session.principal, session.key.client_id, topic
-        ):
+        if not account.authorizer.can_publish(session.principal, session.key.client_id, topic):
             return None
         before: i64 = account.exchanges.routing_steps()
         route = account.find_route(topic, session.principal.name)
