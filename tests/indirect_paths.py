@@ -27,7 +27,7 @@ PATHS = (
     IndirectPath(
         "will",
         "publish to its topic, at CONNECT",
-        "the same again when it is sent",
+        "the same again when it is sent; a user who is gone has no right any more",
     ),
     IndirectPath(
         "subscription, shared or not",

@@ -50,7 +50,7 @@ from millstream.queues.definition import EPHEMERAL, Definition
 from millstream.routing.subscription import Subscription
 from millstream.security.acl import Authorizer
 from millstream.security.authentication import Authenticator
-from millstream.security.principal import Principal
+from millstream.security.principal import KIND_UNKNOWN, Principal
 from millstream.security.quota import CONNECTIONS, SESSIONS, SUBSCRIPTIONS, Usage
 from millstream.security.quotas import ANYBODY
 from millstream.storage.record_source import RecordSource
@@ -88,7 +88,7 @@ class Broker:
         self.turns = TurnFigures(self.health)
         self.memory = memory or MemoryBudget(limits)
         self.publishing = Publishing(limits, self.memory, self.health)
-        self.wills = Wills(store, authorizer, self.clock, self.memory, self.publish_internal)
+        self.wills = Wills(store, self.clock, self.memory, self.publish_internal)
         self._authenticator = authenticator
         self._revoked = RevokedRights(self.health)
         self.accounts: dict[str, Account] = {}
@@ -404,7 +404,7 @@ class Broker:
         account = self.accounts.get(stored.key.account)
         if account is None:
             return
-        principal = Principal(stored.principal, account.name, "user")
+        principal = Principal(stored.principal, account.name, KIND_UNKNOWN)
         session = Session(account, stored.key.client_id, principal, account.window_limit(65_535))
         session.expiry_s = stored.expiry_s
         session.is_stored = True

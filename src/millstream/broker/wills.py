@@ -2,7 +2,7 @@
 
 Invariants
 - A will is sent at most once.
-- Rights are asked for a will when it is set (by who sets it) and again when it is sent.
+- Rights are asked for a will when it is set (by who sets it) and again when it is sent: a user who is gone by then has none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream.model.clock import Clock
 from millstream.model.errors import Reason
 from millstream.model.memory_budget import MESSAGE_OVERHEAD, MemoryBudget
 from millstream.model.message import NANOSECONDS, Message
-from millstream.security.acl import Authorizer
+from millstream.model.owner import Owner
 from millstream.storage.store import Store, StoredWill
 
 if TYPE_CHECKING:
@@ -29,11 +29,8 @@ Publish = Callable[["Account", Message, "Session | None"], Reason]
 
 @final
 class Wills:
-    def __init__(
-        self, store: Store, authorizer: Authorizer, clock: Clock, memory: MemoryBudget, publish: Publish
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, memory: MemoryBudget, publish: Publish) -> None:
         self._store = store
-        self._authorizer = authorizer
         self._clock = clock
         self._memory = memory
         self._publish = publish
@@ -68,7 +65,9 @@ class Wills:
         self.drop(session)
         account = session.account
         message = will.message
-        if not self._authorizer.can_publish(session.principal, session.key.client_id, message.topic):
+        principal = session.principal
+        owner = Owner(principal.name, principal.kind, session.key.client_id)
+        if not account.owner_rights.can_publish(owner, message.topic):
             account.counters.publishes_denied += 1
             return
         account.counters.wills_sent += 1

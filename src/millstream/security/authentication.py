@@ -25,6 +25,7 @@ from millstream.security.principal import (
     KIND_ANONYMOUS,
     KIND_CERTIFICATE,
     KIND_TOKEN,
+    KIND_UNKNOWN,
     KIND_USER,
     Principal,
     find_user_name_fault,
@@ -212,6 +213,8 @@ class Authenticator:
         """Whether a live connection of `principal` may go on: it exists, where it was, unexpired."""
         if _has_expired(principal, now_s):
             return False
+        if principal.kind == KIND_UNKNOWN:
+            return self._may_exist(principal.name, principal.account)
         user = self._users.find_user(principal.name)
         if principal.kind == KIND_USER:
             return user is not None and user.account == principal.account
@@ -221,6 +224,11 @@ class Authenticator:
         if principal.kind == KIND_TOKEN:
             return self._tokens is not None
         return self._allow_anonymous and principal.account == self._anonymous_account
+
+    def _may_exist(self, name: str, account: str) -> bool:
+        """Whether any login of that name would be accepted."""
+        kinds = (KIND_ANONYMOUS,) if name == ANONYMOUS_NAME else (KIND_USER, KIND_CERTIFICATE, KIND_TOKEN)
+        return any([self.is_still_valid(Principal(name, account, kind), 0) for kind in kinds])
 
     def accept_user(self, name: str) -> Decision:
         """The decision for a user who has proven the password by another exchange, such as SCRAM."""

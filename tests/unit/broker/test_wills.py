@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import FakeLine, World, make_message
+from fakes import EndpointWorld, FakeLine, World, make_message
 
 from millstream.broker.fan_out import RECEIVERS_AT_ONCE, RECEIVERS_PER_STEP
 from millstream.broker.session import Session
@@ -12,6 +12,8 @@ from millstream.broker.will import Will
 from millstream.model.limits import NEVER_EXPIRES
 from millstream.model.message import NANOSECONDS
 from millstream.security.acl import Authorizer, parse_acl
+from millstream.security.users import User, UserTable
+from millstream.storage.store import Store
 
 
 def make_will(delay_s: int = 0, lifetime_s: int = 0, retain: bool = False) -> Will:
@@ -121,6 +123,54 @@ def test_a_will_whose_right_was_withdrawn_meanwhile_is_not_sent_but_counted() ->
     assert world.account.counters.publishes_denied == 1
     assert world.account.counters.wills_sent == 0
     assert session.will is None
+
+
+def table(*names: str) -> UserTable:
+    return UserTable({name: User(name, "unused") for name in names})
+
+
+class UserWorld(EndpointWorld):
+    def __init__(self, store: Store | None = None, certificates: bool = False) -> None:
+        rules = Authorizer(parse_acl({"rules": [{"allow": "all", "topics": ["#"]}]}))
+        super().__init__(None, store, rules, None, table("ann", "user"), None, certificates)
+        self.line = watched(self)
+
+    def remove_ann(self) -> None:
+        self.authenticator.replace_users(table("user"))
+        self.account.on_rights_changed()
+
+
+@pytest.mark.parametrize("delay_s", [0, 10])
+def test_a_will_of_a_user_who_is_gone_is_not_sent_though_a_rule_would_allow_it(delay_s: int) -> None:
+    world = UserWorld()
+    session, _ = world.connect("c", will=make_will(delay_s), user="ann")
+    if delay_s:
+        world.drop(session)
+        world.remove_ann()
+        world.move(delay_s)
+    else:
+        world.remove_ann()
+        world.drop(session)
+    assert world.line.payloads() == []
+    assert world.account.counters.publishes_denied == 1
+
+
+@pytest.mark.parametrize(
+    ("is_gone", "certificates", "sent"), [(False, False, 1), (True, False, 0), (True, True, 1)]
+)
+def test_a_will_that_is_due_after_a_restart_asks_whether_its_user_may_still_come(
+    is_gone: bool, certificates: bool, sent: int
+) -> None:
+    before = UserWorld()
+    session, _ = before.connect("c", will=make_will(10), user="ann")
+    before.drop(session)
+    after = UserWorld(before.store, certificates)
+    if is_gone:
+        after.remove_ann()
+    after.broker.restore(after.now_ns)
+    after.line = watched(after)
+    after.move(10)
+    assert len(after.line.payloads()) == sent
 
 
 def test_the_expiry_of_a_will_begins_when_it_is_sent() -> None:
