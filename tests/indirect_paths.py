@@ -106,7 +106,7 @@ PATHS = (
     IndirectPath(
         "read of a stream (reader, Spark)",
         "subscribe to `$queue/<name>`",
-        "the same again after two seconds",
+        "the same again after two seconds, also while a read goes on",
         is_in_matrix=False,
     ),
     IndirectPath(

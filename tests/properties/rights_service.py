@@ -12,6 +12,7 @@ import json
 import random
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -24,14 +25,17 @@ from millstream.config.load import config_of
 from millstream.queues.definition import STREAM, Definition
 from millstream.reader.access import REMEMBERED_S, Access
 from millstream.reader.broker_link import BrokerLink
+from millstream.reader.http import Credentials
+from millstream.reader.records import Wish, read_batches
 from millstream.reader.routes import make_all_routes
 from millstream.reader.server import HttpServer
-from millstream.reader.services import Services
+from millstream.reader.services import Reading, Services, open_stream
 from millstream.reader.settings import ReaderSettings
 from millstream.routing.subscription import Subscription
 from millstream.runtime.control_client import SOCKET_NAME, ControlClient
 from millstream.runtime.disk_files import RealDisk
 from millstream.security.acl import parse_acl
+from millstream.storage.segment_format import OFFSET_MAX
 
 STREAMS = {"q": "$queue/q", "d": "$queue/d", "a/b": "$queue/a%2Fb", "$dlq/q": "$dlq/q"}
 STAGE_BYTES_MAX = 1 << 20
@@ -68,8 +72,8 @@ class Service:
         settings = ReaderSettings(
             0, str(self._folder), True, 8, 1000, STAGE_BYTES_MAX, 0, "", "", "", 0, "warning", "json"
         )
-        services = Services(settings, link, Access(link, self._clock), RealDisk(self._folder))
-        server = HttpServer(self._listening, make_all_routes(services), 8)
+        self._services = Services(settings, link, Access(link, self._clock), RealDisk(self._folder))
+        server = HttpServer(self._listening, make_all_routes(self._services), 8)
         threading.Thread(target=server.run, daemon=True).start()
         self.change()
         return self
@@ -128,6 +132,18 @@ class Service:
         status, _ = await self.ask("GET", path, **query)
         assert status in (200, 403), (status, path)
         return status == 200
+
+    async def begin_read(self, name: str) -> Iterator[pa.RecordBatch]:
+        """All that is in a stream, row by row."""
+        return await asyncio.to_thread(self._begin_read, name)
+
+    def _begin_read(self, name: str) -> Iterator[pa.RecordBatch]:
+        nobody = Credentials("", None, "", "192.0.2.1")
+        caller, stream = open_stream(self._services, nobody, name, True)
+        wish = Wish(
+            stream.first, stream.end, ("offset",), 1, "plain", "none", 0, OFFSET_MAX, b"", False, False
+        )
+        return read_batches(Reading(self._services, nobody, caller, stream), wish)
 
     async def list_streams(self) -> list[str]:
         status, answer = await self.ask("GET", "/v1/queues")

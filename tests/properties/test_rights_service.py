@@ -5,6 +5,7 @@ A sibling of the matrix of rights, with the same oracle and the same table of in
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ from rights_oracle import Rule, make_rules
 from rights_service import STREAMS, Service
 
 from millstream.model.owner import Owner
+from millstream.reader.http import HttpFault
 
 SEEDS = range(6)
 ROUNDS = 20
@@ -47,6 +49,22 @@ async def read(service: Service) -> None:
     service.case(f"{topic} is remembered", before, await service.is_read(name))
     service.forget()
     service.case(f"{topic} later", service.oracle.can_subscribe(topic), await service.is_read(name))
+
+
+async def test_a_read_that_is_under_way_ends_when_its_right_is_gone(tmp_path: Path) -> None:
+    async with Service(tmp_path, random.Random(1)) as service:
+        service.change([{"allow": "all", "topics": ["$queue/#"]}])
+        await service.control("queue.publish", name="q", messages=[{"payload": "x"}] * 3)
+        rows = await service.begin_read("q")
+        for _ in range(2):
+            batch = await asyncio.to_thread(next, rows, None)
+            assert batch is not None
+            assert batch.num_rows == 1
+            service.forget()
+        service.change([{"allow": "all", "topics": ["$queue/d"]}])
+        with pytest.raises(HttpFault) as caught:
+            await asyncio.to_thread(next, rows, None)
+        assert caught.value.status == 403
 
 
 async def batch_to_topics(service: Service) -> None:

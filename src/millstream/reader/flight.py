@@ -26,7 +26,7 @@ from millstream.reader.flight_calls import CallGate, OpenHandshake, address_of, 
 from millstream.reader.http import Asked, Credentials, HttpFault
 from millstream.reader.queues import find_streams
 from millstream.reader.records import QUERY, Wish, read_batches, read_columns, read_wish
-from millstream.reader.services import Services, open_stream
+from millstream.reader.services import Reading, Services, open_stream
 from millstream.runtime.listeners import ListenFault
 
 ORDER_BYTES_MAX: Final = 64 * 1024
@@ -133,18 +133,20 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         with told():
             order = Order(read_fields(ticket.ticket), TICKET_FIELDS)
-            stream, wish = self._open(context, order)
+            reading, wish = self._open(context, order)
             schema = schema_of(wish.columns, wish.layout, wish.headers)
-            return flight.GeneratorStream(schema, self._rows(stream, wish))
+            return flight.GeneratorStream(schema, self._rows(reading, wish))
 
-    def _open(self, context: flight.ServerCallContext, order: Order) -> tuple[Stream, Wish]:
+    def _open(self, context: flight.ServerCallContext, order: Order) -> tuple[Reading, Wish]:
         is_fresh = order.find_switch("fresh")
-        _, stream = open_stream(self._services, who(context), order.queue, is_fresh)
-        return stream, read_wish(order, stream, self._services.settings.rows_max)
+        credentials = who(context)
+        caller, stream = open_stream(self._services, credentials, order.queue, is_fresh)
+        reading = Reading(self._services, credentials, caller, stream)
+        return reading, read_wish(order, stream, self._services.settings.rows_max)
 
-    def _rows(self, stream: Stream, wish: Wish) -> Iterator[pa.RecordBatch]:
+    def _rows(self, reading: Reading, wish: Wish) -> Iterator[pa.RecordBatch]:
         with told():
-            yield from read_batches(self._services.disk, stream, wish)
+            yield from read_batches(reading, wish)
 
     # ---------------------------------------------------------------- refusing
 

@@ -3,6 +3,7 @@
 Invariants
 - A range that is not wholly there is refused before anything is sent, with the offset that would do.
 - What fails later breaks the body off: rows that were received are good, and the rest can be asked for again.
+- Whoever loses the right to a stream gets no more of it than was on its way, also of what was asked for before.
 - The buffers of a batch go to the socket as they are.
 """
 
@@ -27,7 +28,7 @@ from millstream.reader.arrow import (
 )
 from millstream.reader.broker_link import Stream
 from millstream.reader.http import Asked, Buffer, HttpFault, Request, Route, Send, StreamAnswer
-from millstream.reader.services import Services, find_stream
+from millstream.reader.services import Reading, Services, find_stream
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.segment_format import OFFSET_MAX
 from millstream.storage.segment_pieces import Damaged, Trimmed
@@ -75,27 +76,30 @@ class RecordRoutes:
         return [Route("GET", "/v1/queues/*/records", self.read, query=QUERY)]
 
     def read(self, request: Request) -> StreamAnswer:
-        _, stream = find_stream(self._services, request, request.find_switch("fresh"))
+        caller, stream = find_stream(self._services, request, request.find_switch("fresh"))
         wish = read_wish(request, stream, self._services.settings.rows_max)
+        reading = Reading(self._services, request.credentials, caller, stream)
 
         def produce(send: Send) -> None:
-            self._produce(stream, wish, send)
+            self._produce(reading, wish, send)
 
         return StreamAnswer(produce)
 
-    def _produce(self, stream: Stream, wish: Wish, send: Send) -> None:
+    def _produce(self, reading: Reading, wish: Wish, send: Send) -> None:
         sink = _Sink()
         with pa.ipc.new_stream(sink, schema_of(wish.columns, wish.layout, wish.headers)) as writer:
-            for batch in read_batches(self._services.disk, stream, wish):
+            for batch in read_batches(reading, wish):
                 writer.write_batch(batch)
                 send(sink.take())
         send(sink.take())
 
 
-def read_batches(disk: Disk, stream: Stream, wish: Wish) -> Iterator[pa.RecordBatch]:
-    """The rows of a wish. HttpFault 410, 500 or 503, behind the rows that are good."""
+def read_batches(reading: Reading, wish: Wish) -> Iterator[pa.RecordBatch]:
+    """The rows of a wish. HttpFault 401, 403, 410, 500 or 503, behind the rows that are good."""
     try:
-        yield from _read_batches(disk, stream, wish)
+        for batch in _read_batches(reading.disk, reading.stream, wish):
+            reading.check()
+            yield batch
     except Trimmed as gone:
         raise trimmed(gone.first) from None
     except Damaged as damaged:

@@ -19,7 +19,9 @@ KIND_USER: Final = "user"
 KIND_ANONYMOUS: Final = "anonymous"
 KIND_CERTIFICATE: Final = "certificate"
 KIND_TOKEN: Final = "token"  # noqa: S105 a kind of principal, not a secret
-KIND_UNKNOWN: Final = "unknown"  # of a session that the store kept: its user has not come back since the start
+KIND_UNKNOWN: Final = (
+    "unknown"  # of a session that the store kept: its user has not come back since the start
+)
 
 # Controls, surrogates, line and paragraph separators: what could forge a line of a file or of a log.
 _FORBIDDEN_CATEGORIES: Final = ("Cc", "Cs", "Zl", "Zp")
