@@ -356,7 +356,7 @@ class Publisher:
             if exchanges.routing_steps() - before + receivers // TARGETS_PER_STEP > COPIES_STEPS_MAX:
                 text = f"the routes of the message's {len(keys)} keys take too long to find; name fewer in CC and BCC"
                 raise Refused(Reason.PRECONDITION_FAILED, text)
-            if route.renames and not joined.renames:  # subscribers know it by its first key in the topic space
+            if route.renames and not joined.renames:  # its first key there names it
                 joined.topic = route.topic
                 joined.renames = True
             for target in route.targets:
