@@ -134,7 +134,7 @@ class Soak:
         faults = sum(part.account.faults for part in (*self._lanes, *self._churns))
         self._console.print(
             f"{sample.seconds / 60:6.1f} min  rss {sample.rss_bytes / MEBIBYTE:.1f} MiB (anonymous "
-            f"{sample.anonymous_bytes / MEBIBYTE:.1f})  fds {sample.descriptors}  threads {sample.threads}  data "
+            f"{sample.anonymous_bytes / MEBIBYTE:.1f}, child {sample.child_rss_bytes / MEBIBYTE:.1f})  fds {sample.descriptors}  threads {sample.threads}  data "
             f"{sample.data_bytes / MEBIBYTE:.1f} MiB  cpu {sample.cpu_s:.0f} s  sent {sent:,}  under way {lost}  "
             f"visits {sum(churn.rounds for churn in self._churns):,}  faults {faults}",
             highlight=False,

@@ -24,34 +24,40 @@ class Sample:
     descriptors: int
     threads: int
     data_bytes: int
-    cpu_s: float
+    cpu_s: float  # of its children too
+    child_rss_bytes: int = (
+        0  # of the process that folds the log: it is there while there is something to fold
+    )
 
 
 def take_sample(pid: int, data: Path, started: float) -> Sample:
+    """The broker by itself. Its child comes and goes, and would show as a step of its own size."""
     family = find_family(pid)
-    rss = anonymous = threads = descriptors = 0
-    for member in family:
-        for line in read_text(f"/proc/{member}/status").splitlines():
-            name, _, value = line.partition(":")
-            if name == "VmRSS":
-                rss += int(value.split()[0]) * KIBIBYTE
-            elif name == "RssAnon":
-                anonymous += int(value.split()[0]) * KIBIBYTE
-            elif name == "Threads":
-                threads += int(value)
-        try:
-            descriptors += len(os.listdir(f"/proc/{member}/fd"))
-        except OSError:
-            pass  # it ended meanwhile
+    status = read_status(pid)
+    try:
+        descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        descriptors = 0  # the broker has ended, which is told elsewhere
     return Sample(
         round(time.monotonic() - started, 1),
-        rss,
-        anonymous,
+        status.get("VmRSS", 0) * KIBIBYTE,
+        status.get("RssAnon", 0) * KIBIBYTE,
         descriptors,
-        threads,
+        status.get("Threads", 0),
         measure_folder(data),
         round(read_usage(family).cpu_s, 2),
+        sum(read_status(member).get("VmRSS", 0) for member in family if member != pid) * KIBIBYTE,
     )
+
+
+def read_status(pid: int) -> dict[str, int]:
+    """The figures of a process; none when it has ended."""
+    found: dict[str, int] = {}
+    for line in read_text(f"/proc/{pid}/status").splitlines():
+        name, _, value = line.partition(":")
+        if name in ("VmRSS", "RssAnon", "Threads"):
+            found[name] = int(value.split()[0])
+    return found
 
 
 def measure_folder(folder: Path) -> int:

@@ -22,7 +22,13 @@ def check_soak(
     log: Mapping[str, int],
 ) -> list[Check]:
     settled = [sample for sample in samples if sample.seconds >= warm_up_s]
-    return [check_slope(settled), *check_flat(settled), *check_lanes(lanes), check_log(log)]
+    return [
+        check_slope(settled),
+        check_child(settled),
+        *check_flat(settled),
+        *check_lanes(lanes),
+        check_log(log),
+    ]
 
 
 def check_slope(settled: Sequence[Sample]) -> Check:
@@ -36,6 +42,18 @@ def check_slope(settled: Sequence[Sample]) -> Check:
         text += f", {low:.1f} to {high:.1f} MiB in {minutes:.0f} min"
     judged = verdict(per_hour <= SLOPE_MAX_MIB) if minutes >= MINUTES_MIN else REFUSED
     return Check(NAME, "RSS slope after warm-up", text, f"<= {SLOPE_MAX_MIB:.0f} MiB/h", judged)
+
+
+def check_child(settled: Sequence[Sample]) -> Check:
+    """The process that folds the log: as large at the end as at the beginning, whenever it is there."""
+    half = len(settled) // 2
+    first, last = (
+        max((item.child_rss_bytes for item in part), default=0) for part in (settled[:half], settled[half:])
+    )
+    text = f"at most {first / MEBIBYTE:.1f} MiB, then at most {last / MEBIBYTE:.1f} MiB"
+    return Check(
+        NAME, "RSS of the checkpoint process", text, "flat", verdict(last <= first + SLOPE_MAX_MIB * MEBIBYTE)
+    )
 
 
 def check_flat(settled: Sequence[Sample]) -> list[Check]:

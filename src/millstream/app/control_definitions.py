@@ -30,8 +30,8 @@ from millstream.runtime.control import ControlRefusal, Conversation, Fields, Ope
 
 ITEMS_MAX: Final = 1000  # of one request
 KINDS: Final = ("exchange", "queue", "binding")
-# fields of a queue that say nothing about how it behaves, or are told apart from the arguments
-_APART: Final = ("bindings", "arguments", "bounds_ready", "prefetch")
+# fields of a queue that say nothing about how it behaves or whose it is elsewhere, or are told apart from the arguments
+_APART: Final = ("bindings", "arguments", "bounds_ready", "prefetch", "owner")
 
 
 class DefinitionOperations:

@@ -401,29 +401,34 @@ class Millstream:
 
     async def _tick(self) -> None:
         count = 0
-        log = structlog.get_logger("millstream")
         while True:
             await asyncio.sleep(TICK_S)
             count += 1
-            now_ns = time.monotonic_ns()
-            try:
-                self.broker.on_tick(now_ns, int(time.time()))
-                self._watch_system(count)
-                self._memory.on_tick(now_ns)
-                if self._gate is not None:
-                    self._gate.on_tick()
-                if self._busy_clients is not None:
-                    self._busy_clients.on_tick(now_ns)
-                self._deadlines.on_tick(now_ns)
-                if self._system_topics is not None:
-                    self._system_topics.on_tick(now_ns)
-                self._health_topics.on_tick()
-                if count % REFRESH_EVERY == 0:
-                    self._rights.refresh(self.broker, self._amqp)
-                    if self._amqp is not None:
-                        self._amqp.on_tick(now_ns)
-            except Exception:
-                log.exception("tick_failed")
+            self.look(count)
+
+    def look(self, count: int) -> None:
+        """What is looked at regularly: nobody is served meanwhile, so that it counts as a turn."""
+        now_ns = time.monotonic_ns()
+        try:
+            self.broker.on_tick(now_ns, int(time.time()))
+            self._watch_system(count)
+            self._memory.on_tick(now_ns)
+            if self._gate is not None:
+                self._gate.on_tick()
+            if self._busy_clients is not None:
+                self._busy_clients.on_tick(now_ns)
+            self._deadlines.on_tick(now_ns)
+            if self._system_topics is not None:
+                self._system_topics.on_tick(now_ns)
+            self._health_topics.on_tick()
+            if count % REFRESH_EVERY == 0:
+                self._rights.refresh(self.broker, self._amqp)
+                if self._amqp is not None:
+                    self._amqp.on_tick(now_ns)
+        except Exception:
+            log = structlog.get_logger("millstream")
+            log.exception("tick_failed")
+        self.broker.turns.note_tick(time.monotonic_ns() - now_ns)
 
 
 def serve(

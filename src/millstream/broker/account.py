@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -22,12 +22,13 @@ from millstream.model.counters import Counters
 from millstream.model.delivery import QUEUED, Delivery
 from millstream.model.limits import Limits
 from millstream.model.memory_budget import MemoryBudget
+from millstream.model.outlet import Target
 from millstream.model.queue_topic import is_queue_topic
 from millstream.queues.agenda import Agenda
 from millstream.queues.catalog import Catalog
 from millstream.routing.exchanges import Exchanges
 from millstream.routing.retained import Retained
-from millstream.routing.router import Route, Router
+from millstream.routing.router import NODES_PER_STEP, Route, Router
 from millstream.security.acl import Authorizer
 from millstream.security.authentication import Authenticator
 from millstream.security.principal import Principal
@@ -36,6 +37,8 @@ from millstream.storage.store import Store
 
 if TYPE_CHECKING:
     from millstream.broker.session import Session
+
+STEPS_PER_DELIVERY: Final[i64] = 4  # that is handed over
 
 
 @final
@@ -98,27 +101,24 @@ class Account:
             limit = self._ack_pending_max
         return receive_maximum if receive_maximum < limit else limit
 
-    def hand_over(self, session: Session, to_absent: bool) -> None:
-        """A member of shared subscriptions went away: others take what it did not settle."""
-        for delivery in session.take_shared():
-            self.hand_over_one(session, delivery, to_absent)
-
-    def hand_over_one(self, session: Session, delivery: Delivery, to_absent: bool) -> None:
+    def hand_over(self, session: Session, delivery: Delivery, to_absent: bool) -> i64:
+        """A member of a shared subscription went away: another takes what it did not settle. Says how many steps it took."""
+        router = self.router
+        before: i64 = router.visited
+        message = delivery.message
         if delivery.phase == QUEUED and delivery.message.is_expired(self.clock.now_ns):
             session.give_up(delivery)
             self.counters.dropped_expired += 1
-            return
-        shares = self.router.find_route(delivery.message.topic).shares
-        for share in shares or []:
-            if not share.targets or share.targets[0].share != delivery.share:
-                continue
+            return STEPS_PER_DELIVERY
+        share = router.find_share(message.topic, delivery.share)
+        target: Target | None = None
+        if share is not None:
             target = share.choose(session) if to_absent else share.choose_present(session)
-            if target is not None:
-                message = delivery.message
-                session.give_up(delivery)
-                self.counters.deliveries_handed_over += 1
-                target.outlet.deliver(message, target)
-            break
+        if target is not None:
+            session.give_up(delivery)
+            self.counters.deliveries_handed_over += 1
+            target.outlet.deliver(message, target)
+        return STEPS_PER_DELIVERY + (router.visited - before) // NODES_PER_STEP
 
     def on_rights_changed(self) -> None:
         """Routes hold verdicts: none of them may outlive the rules they came from."""

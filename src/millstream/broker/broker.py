@@ -31,7 +31,7 @@ from millstream.broker.retained_sweep import RetainedSweep
 from millstream.broker.revoked_rights import RevokedRights
 from millstream.broker.schedule import Schedule
 from millstream.broker.session import Session
-from millstream.broker.session_end import SessionEnd
+from millstream.broker.session_end import HandOver, SessionEnd
 from millstream.broker.subscription_set import to_stored
 from millstream.broker.tasks import TaskQueue
 from millstream.broker.turn_figures import TurnFigures
@@ -203,7 +203,7 @@ class Broker:
         if session.expiry_s == 0:
             self.end_session(session, line)
             return
-        account.hand_over(session, False)
+        self.tasks.start(HandOver(session))
         now_ns = self.clock.now_ns
         will = session.will
         if will is not None:

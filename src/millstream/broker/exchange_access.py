@@ -358,11 +358,11 @@ class ExchangeAccess:
         by_text: bool = False,
     ) -> Route | None:
         """Where a message with several keys goes. None where each key is a place of its own: behind the default exchange, in the
-        topic space, and where a binding on the way may not bring them all."""
+        topic space, and where a binding on the way may not bring them all; and where all of them took too long."""
         if not exchange:
             return None
         walk = self._exchanges.walk(self.get(exchange), keys[0], headers, by_text, keys[1:])
-        if walk.reaches_topics or walk.is_narrow:
+        if walk.reaches_topics or walk.is_narrow or walk.is_cut:
             return None
         if walk.reaches_default:
             for key in keys:

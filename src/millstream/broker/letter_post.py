@@ -26,6 +26,7 @@ from millstream.queues.directions import read_user_properties
 from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.queue import Queue
 from millstream.routing.exchange import Exchange
+from millstream.routing.exchanges import COPIES_STEPS_MAX
 from millstream.routing.router import Route
 
 SHOWN_MAX: Final = 200  # bytes of a topic in a sentence
@@ -50,6 +51,7 @@ class LetterPost(ExchangePort):
         self._agenda = agenda
         self._tasks = tasks
         self._health = health
+        self._spent: i64 = 0  # on letters so far, in about microseconds
 
     def post(self, exchange: str, key: bytes, letter: Message, owner: Owner | None, user: str) -> bool:
         """To everyone a publish would reach, except a queue that is full and refuses, or that had it before and would send
@@ -68,6 +70,7 @@ class LetterPost(ExchangePort):
             for name, value in read_user_properties(letter.properties):
                 headers[name] = value
         seen: dict[int, None] = {}
+        spent: i64 = self._spent
         if len(keys) > 1:
             before: i64 = access.routing_steps()
             route = access.find_common_route(exchange, keys, letter.topic, headers, True)
@@ -75,7 +78,10 @@ class LetterPost(ExchangePort):
             if route is not None:
                 return self._hand_over(route, letter, seen)
         is_taken = False
-        for each in keys:
+        for at, each in enumerate(keys):
+            if at and self._spent - spent > COPIES_STEPS_MAX:
+                self._tell_cut(exchange, len(keys))
+                break
             route = self._find_route(found, each, headers, user)
             if self._hand_over(route, letter, seen):
                 is_taken = True
@@ -105,6 +111,7 @@ class LetterPost(ExchangePort):
 
     def _spend(self, steps: i64) -> None:
         if steps:
+            self._spent += steps
             self._tasks.spend(steps)
             self._agenda.spend(steps)
 
@@ -119,6 +126,12 @@ class LetterPost(ExchangePort):
         topic = route.topic[:SHOWN_MAX].decode("utf-8", "replace")
         self._health.report(LIMIT_REACHED, f"a dead letter would go to more than {limit}: {topic}")
         return True
+
+    def _tell_cut(self, exchange: str, count: i64) -> None:
+        text = (
+            f"a dead letter with {count} keys in CC takes too long to route; not all of them were looked at"
+        )
+        self._health.report(LIMIT_REACHED, f"{text}: exchange {exchange or 'amq.default'}")
 
     def _may_post(self, exchange: str, key: bytes, owner: Owner | None) -> bool:
         if owner is None or self._rights.can_publish(owner, self._exchanges.topic_of(exchange, key)):

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from millstream.broker.account import Account
     from millstream.broker.queue_consumer import SessionConsumer
 
-SUSPEND: Final = "suspend"
 REMOVE: Final = "remove"
 STEPS_EACH: Final[i64] = 10  # what one costs, about
 STEPS_PER_CONSUMER: Final[i64] = 2  # and a step for each delivery that it has open

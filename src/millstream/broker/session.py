@@ -368,7 +368,7 @@ class Session(Outlet):
         self._discard(delivery)
 
     def _discard(self, delivery: Delivery) -> None:
-        if self.expiry_s and delivery.receipt is None:
+        if self.expiry_s and delivery.receipt is None and not self.is_ended:
             self.account.store.delivery_removed(self.key, delivery)
 
     def _append(self, delivery: Delivery) -> None:

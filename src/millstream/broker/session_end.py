@@ -1,4 +1,5 @@
-"""The end of a session: what it leaves to others, its consumers, its subscriptions. They may be very many: in slices.
+"""The end of a session, or of its connection: what it leaves to others, its consumers, its subscriptions. They may be very many: in
+slices.
 
 Invariants
 - From the first moment on nobody finds the session, and it takes nothing more.
@@ -17,7 +18,7 @@ from millstream.broker.tasks import STEP_NS, Task
 
 STEPS_PER_END: Final[i64] = 4
 STEPS_PER_CONSUMER: Final[i64] = 5
-STEPS_PER_DELIVERY: Final[i64] = 4
+LOOKED_PER_STEP: Final[i64] = 10  # deliveries that are looked through
 
 
 @final
@@ -46,8 +47,7 @@ class SessionEnd(Task):
         session = self._session
         account = session.account
         while left > 0 and self._deliveries:
-            account.hand_over_one(session, self._deliveries.pop(), True)
-            left -= STEPS_PER_DELIVERY
+            left -= account.hand_over(session, self._deliveries.pop(), True)
         while left > 0 and self._consumers:
             account.queues.part_with(self._consumers.pop())
             left -= STEPS_PER_CONSUMER
@@ -59,6 +59,32 @@ class SessionEnd(Task):
             return steps if left > 0 else steps - left
         session.clear()
         return steps - left if left > 0 else steps - 1
+
+    def on_task_failed(self, error: Exception) -> None:
+        raise error
+
+
+@final
+class HandOver(Task):
+    """What the other members of its share groups take over while a session is away. It keeps what is left when it comes back."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._next: i64 = 0  # all before it were looked at
+
+    def run(self, steps: i64) -> i64:
+        session = self._session
+        if session.line is not None or session.is_ended:
+            return 0
+        waiting = session.take_shared()
+        left: i64 = steps - len(waiting) // LOOKED_PER_STEP
+        for delivery in waiting:
+            if left <= 0:
+                break
+            if delivery.sequence >= self._next:
+                self._next = delivery.sequence + 1
+                left -= session.account.hand_over(session, delivery, False)
+        return steps - left
 
     def on_task_failed(self, error: Exception) -> None:
         raise error

@@ -46,6 +46,10 @@ class TurnFigures:
             self._long += 1
             self.long_total += 1
 
+    def note_tick(self, took_ns: i64) -> None:
+        if self.is_notable(took_ns):
+            self.note(took_ns, TICK)
+
     def is_notable(self, took_ns: i64) -> bool:
         return took_ns > self._longest_ns or took_ns >= LONG_NS
 

@@ -67,6 +67,10 @@ class Exchange:
         """Whether all its messages go the same way."""
         return self.kind == FANOUT and not self.onward and self.alternate is None
 
+    def reads_key(self) -> bool:
+        """Whether a message with another key may go by other bindings."""
+        return self.kind == DIRECT or self.kind == TOPIC
+
     def add(self, binding: Binding) -> None:
         """One whose identity is not here yet."""
         key = binding.key

@@ -26,6 +26,9 @@ CONDITIONS_PER_STEP: Final[i64] = 13
 NODES_PER_STEP: Final[i64] = 25
 BINDINGS_PER_STEP: Final[i64] = 20
 EXCHANGES_PER_STEP: Final[i64] = 4  # of those only looked at for what they lead to
+COPIES_STEPS_MAX: Final[i64] = (
+    20_000  # that finding where all the keys of one message lead may take, in one turn of the loop
+)
 PREDECLARED: Final = (
     (DEFAULT, DIRECT),
     ("amq.direct", DIRECT),
@@ -44,6 +47,7 @@ class Walk:
         self.outlets: dict[Outlet, None] = {}
         self.reaches_topics = False  # it came by amq.topic: the topic space gets it too
         self.is_narrow = False  # of several keys it came by a binding that may not bring them all
+        self.is_cut = False  # of several keys not all were looked at, because it took too long
         self.reaches_default = False  # an alternate led to the default exchange
 
 
@@ -138,28 +142,36 @@ class Exchanges(TopicBindings):
         by_text: bool = False,
         further: list[bytes] | None = None,
     ) -> Walk:
-        """All exchanges look at all keys: `further` are those a publisher wants copies for. Not where the walk `is_narrow`: there each
-        key must go its own way."""
+        """All exchanges look at all keys: `further` are those a publisher wants copies for. With them it ends where it `reaches_topics` or
+        `is_narrow`, because there each key must go its own way, and where it `is_cut`."""
         walk = Walk()
+        steps_max: i64 = self.steps + COPIES_STEPS_MAX
         seen: dict[str, None] = {start.name: None}
         waiting = [start]
-        while waiting:
+        while waiting and not walk.is_narrow and not walk.is_cut:
             exchange = waiting.pop()
             if exchange.kind == HEADERS:
                 self.steps += self.costs.conditions // CONDITIONS_PER_STEP
             if exchange is self.topics:
                 walk.reaches_topics = True
+                if further:
+                    break
             elif not exchange.name:
                 walk.reaches_default = True
             matched = exchange.match(key, headers, by_text)
-            if further is not None:
+            visited: i64 = exchange.take_visited()
+            if further is not None and exchange.reads_key():
                 for other in further:
                     matched += exchange.match(other, headers, by_text)
+                    visited += exchange.take_visited()
+                    if self.steps + len(matched) // BINDINGS_PER_STEP + visited // NODES_PER_STEP > steps_max:
+                        walk.is_cut = True
+                        break
             if self._suspended:
                 matched = [binding for binding in matched if not binding.is_suspended]
             if self.leaving_queues or self.leaving_exchanges:
                 matched = [binding for binding in matched if not self.is_left(binding)]
-            self.steps += 1 + len(matched) // BINDINGS_PER_STEP + exchange.take_visited() // NODES_PER_STEP
+            self.steps += 1 + len(matched) // BINDINGS_PER_STEP + visited // NODES_PER_STEP
             for binding in matched:
                 following = binding.exchange
                 if following is None:

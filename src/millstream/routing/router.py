@@ -14,7 +14,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from millstream.model.errors import Reason
 from millstream.model.outlet import Outlet, Target
-from millstream.model.topic import has_wildcard
+from millstream.model.topic import has_wildcard, split_share
 from millstream.routing.arrivals import Arrivals
 from millstream.routing.old_routes import OldRoutes
 from millstream.routing.shares import Share
@@ -47,6 +47,16 @@ class Route:
         self.refusal = Reason.SUCCESS  # why nothing can be published there
         self.is_by_headers = False  # made for one message: the next one may go elsewhere
         self.derived: list[Route] | None = None  # routes made of this one, stale when it is
+        self._named: dict[bytes, Share] | None = (
+            None  # the share groups that have receivers, once somebody has asked for one
+        )
+
+    def find_share(self, name: bytes) -> Share | None:
+        if self.shares is None:
+            return None
+        if self._named is None:
+            self._named = {share.targets[0].share: share for share in self.shares if share.targets}
+        return self._named.get(name)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -91,6 +101,19 @@ class Router:
         if route is not None and route.generation == self.generation:
             return route
         return self._resolve(topic)
+
+    def find_share(self, topic: bytes, name: bytes) -> Share | None:
+        """One share group as it sees this topic, whatever others there are. `name` is how its members subscribed."""
+        route = self._routes.get(topic)
+        if route is not None and route.generation == self.generation:
+            return route.find_share(name)
+        share = split_share(name)
+        members = None if share is None else self.tree.find_members(share[1], share[0])
+        if members is None:
+            return None
+        self._turn += 1
+        self.visited += len(members)
+        return Share(members, topic, self._turn, self.arrivals)
 
     def cache_weight(self) -> i64:
         return self._weight

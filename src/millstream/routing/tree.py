@@ -197,6 +197,11 @@ class TopicTree:
         node = self._find_node(filter)
         return node is None or node.shared is None or group in node.shared
 
+    def find_members(self, filter: bytes, group: bytes) -> dict[Outlet, Subscription] | None:
+        """Of a share group, if there is one."""
+        node = self._find_node(filter)
+        return None if node is None or node.shared is None else node.shared.get(group)
+
     def _find_node(self, filter: bytes) -> Node | None:
         if not has_wildcard(filter):
             return self._crowded.get(filter)

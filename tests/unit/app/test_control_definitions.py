@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from control_world import ControlWorld
 
+from millstream.model.owner import Owner
 from millstream.protocols.amqp091.policies import Policies, Policy
 from millstream.runtime.control import ControlRefusal
 
@@ -89,6 +90,14 @@ async def test_what_was_taken_in_is_written_out_the_same() -> None:
         "history": STREAM["arguments"],
     }
     assert all(row["lost"] == [] for row in rows)
+
+
+async def test_whose_a_queue_is_here_is_no_setting_that_an_export_loses() -> None:
+    world = ControlWorld()
+    await take(world, "queue", JOBS)
+    world.queue("jobs").definition.owner = Owner("ann", "user", "amqp-1")
+    (row,) = (await world.ask("definitions.queues"))["queues"]
+    assert row["lost"] == []
 
 
 async def test_a_queue_of_our_own_is_written_as_near_as_can_be_and_the_rest_is_told() -> None:

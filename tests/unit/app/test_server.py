@@ -38,6 +38,13 @@ def test_the_store_that_was_given_is_the_one_that_is_used(tmp_path: Path) -> Non
     assert "c" in millstream.broker.get_account("default").sessions
 
 
+def test_the_regular_look_counts_as_a_turn_of_the_loop(tmp_path: Path) -> None:
+    millstream = Millstream(config_of({"data_dir": str(tmp_path)}), HeldStore())
+    assert millstream.broker.turns.is_notable(1)
+    millstream.look(1)
+    assert not millstream.broker.turns.is_notable(1)
+
+
 async def test_stopping_what_was_never_started_is_harmless(tmp_path: Path) -> None:
     await Millstream(config_of({"data_dir": str(tmp_path)})).stop()
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from benchmarks.soak_suite.account import GHOST, HEAD, Account, Latencies
-from benchmarks.soak_suite.sampling import MEBIBYTE, Sample, fit_slope
+from benchmarks.soak_suite.sampling import MEBIBYTE, Sample, fit_slope, take_sample
 from benchmarks.soak_suite.verdicts import check_soak
 from benchmarks.suite.results import FAILED, PASSED, REFUSED
 
 
 def make_samples(
-    growth_mib: float, *, minutes: int = 60, descriptors: int = 0, threads: int = 0
+    growth_mib: float, *, minutes: int = 60, descriptors: int = 0, threads: int = 0, child_mib: float = 0.0
 ) -> list[Sample]:
-    """One a minute; what grows reaches the end of its growth in the last minute."""
+    """One a minute; what grows reaches the end of its growth in the last minute. The child is there every other minute."""
     return [
         Sample(
             minute * 60.0,
@@ -23,6 +27,7 @@ def make_samples(
             8 + threads * minute // minutes,
             MEBIBYTE,
             0.0,
+            int((25 + child_mib * minute / minutes) * MEBIBYTE) * (minute % 2),
         )
         for minute in range(minutes + 1)
     ]
@@ -58,11 +63,35 @@ def test_a_broker_that_stays_as_it_was_holds_every_promise() -> None:
         ("RSS slope after warm-up", make_samples(3.0)),
         ("descriptors", make_samples(0.0, descriptors=40)),
         ("threads", make_samples(0.0, threads=8)),
+        ("RSS of the checkpoint process", make_samples(0.0, child_mib=8.0)),
     ],
 )
 def test_what_grows_is_told(claim: str, samples: list[Sample]) -> None:
     found = judge(samples)
     assert [name for name, verdict in found.items() if verdict == FAILED] == [claim]
+
+
+PARENT = """
+import subprocess, sys
+
+block = bytes(32 << 20)
+child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def test_the_size_of_the_broker_is_read_apart_from_that_of_its_children(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        child = take_sample(int(parent.stdout.readline()), tmp_path, 0.0)
+        found = take_sample(parent.pid, tmp_path, 0.0)
+        parent.communicate(b"\n")
+    assert 0 < child.rss_bytes == found.child_rss_bytes < found.rss_bytes
+    assert (found.threads, child.child_rss_bytes) == (1, 0)
 
 
 def test_a_slope_of_a_few_minutes_is_no_figure() -> None:

@@ -6,7 +6,9 @@ import pytest
 from fakes import FakeLine, World
 
 from millstream.broker.session import Session
+from millstream.broker.tasks import STEPS_PER_SLICE
 from millstream.model.limits import NEVER_EXPIRES
+from millstream.routing.router import LONG, NODES_PER_STEP
 
 SHARED = b"$share/g/t"
 
@@ -163,3 +165,84 @@ def test_absent_members_get_nothing_while_one_is_there() -> None:
         world.publish(b"t")
     assert len(line.sent) == 4
     assert absent.queued_count() == 0
+
+
+def crowd(world: World, count: int) -> tuple[Session, Session, FakeLine]:
+    """One with so many deliveries that nobody has settled, and another of its group."""
+    first, _ = member(world, "first", window=1)
+    for number in range(count):
+        world.publish(b"t", b"%d" % number)
+    other, line = member(world, "other")
+    return first, other, line
+
+
+def test_very_many_deliveries_are_handed_over_in_slices() -> None:
+    world = World()
+    first, _other, line = crowd(world, 900)
+    world.drop(first)
+    assert 0 < len(line.sent) < STEPS_PER_SLICE // 2
+    assert world.broker.tasks.count() == 1
+    while world.broker.tasks.count():
+        world.broker.tasks.work_off()
+    assert first.queued_count() == 0
+    assert world.account.counters.deliveries_handed_over == 900
+    assert line.payloads() == [b"%d" % number for number in range(len(line.sent))]
+
+
+def test_a_session_that_comes_back_keeps_what_was_not_handed_over_yet() -> None:
+    world = World()
+    first, other, line = crowd(world, 900)
+    world.drop(first)
+    taken = len(line.sent) + int(other.queued_count())
+    _, again = world.connect("first", window=1)
+    world.broker.tasks.work_off()
+    assert world.broker.tasks.count() == 0
+    assert world.account.counters.deliveries_handed_over == taken
+    assert again.payloads() == [b"%d" % taken]
+    assert first.queued_count() == 900 - taken - 1
+
+
+def test_a_session_that_ends_before_all_was_handed_over_leaves_the_rest_to_others() -> None:
+    world = World()
+    first, _other, _line = crowd(world, 900)
+    world.drop(first)
+    world.broker.end_session(first)
+    while world.broker.tasks.count():
+        world.broker.tasks.work_off()
+    assert world.account.counters.deliveries_handed_over == 900
+
+
+@pytest.mark.parametrize("topic", [b"t", b"t" * (LONG + 1)], ids=["known", "long"])
+def test_handing_over_does_not_look_at_other_groups(topic: bytes) -> None:
+    world = World()
+    first, _ = world.connect("first")
+    for number in range(300):
+        world.subscribe(first, b"$share/%d/%s" % (number, topic))
+    world.publish(topic)
+    before = int(world.account.router.visited)
+    world.drop(first)
+    while world.broker.tasks.count():
+        world.broker.tasks.work_off()
+    assert first.window.count + first.queued_count() == 300
+    assert world.account.router.visited - before <= 300
+
+
+def test_a_large_group_that_is_looked_through_for_each_delivery_takes_its_time() -> None:
+    world = World()
+    topic = b"t" * (LONG + 1)
+    first, _ = world.connect("first")
+    world.subscribe(first, b"$share/g/" + topic)
+    for _ in range(20):
+        world.publish(topic)
+    for number in range(500):
+        absent, _ = world.connect(f"absent{number}")
+        world.subscribe(absent, b"$share/g/" + topic)
+        world.drop(absent)
+    before = int(world.account.router.visited)
+    world.drop(first)
+    looked = int(world.account.router.visited) - before
+    assert 0 < looked <= STEPS_PER_SLICE * NODES_PER_STEP + 501
+    assert world.broker.tasks.count() == 1
+    while world.broker.tasks.count():
+        world.broker.tasks.work_off()
+    assert int(world.account.router.visited) - before == 20 * 501

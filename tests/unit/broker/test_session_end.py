@@ -96,3 +96,43 @@ def test_very_many_sessions_that_expire_at_once_end_over_several_ticks() -> None
     assert world.broker.session_count == 100
     world.broker.on_tick(later, 0)
     assert world.broker.session_count == 0
+
+
+def make_heir(world: World) -> tuple[Session, Session]:
+    """A session with 900 deliveries of a share group, and an absent one that is to get them when it ends."""
+    first, _ = world.connect("first", window=1)
+    world.subscribe(first, b"$share/g/t")
+    for _ in range(900):
+        world.publish(b"t")
+    absent, _ = world.connect("absent")
+    world.subscribe(absent, b"$share/g/t")
+    world.drop(absent)
+    return first, absent
+
+
+def test_deliveries_of_an_ended_session_go_to_others_in_slices_although_the_store_has_forgotten_it() -> None:
+    world = World()
+    first, absent = make_heir(world)
+    world.drop(first)
+    world.broker.end_session(first)
+    assert 0 < absent.queued_count() < 900
+    assert world.broker.tasks.count() > 0
+    while world.broker.tasks.count():
+        world.broker.tasks.work_off()
+    assert absent.queued_count() == 900
+    assert count(world) == 1
+
+
+def test_a_session_that_takes_the_place_of_an_ended_one_keeps_its_own_deliveries() -> None:
+    world = World()
+    _, absent = make_heir(world)
+    again, _ = world.connect("first", clean_start=True)
+    assert world.broker.tasks.count() > 0, "what its predecessor had is still being handed over"
+    world.subscribe(again, b"own")
+    for _ in range(900):
+        world.publish(b"own")
+    while world.broker.tasks.count():
+        world.broker.tasks.work_off()
+    assert absent.queued_count() == 900
+    stored = {one.key.client_id: one for one in world.store.load().sessions}
+    assert len(stored["first"].deliveries) == 900

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.broker.conditions import LOOP_SLOW
 from millstream.broker.health import Health
-from millstream.broker.turn_figures import INTERVAL_NS, LONG_NS, OFTEN, QUEUES, READS, TurnFigures
+from millstream.broker.turn_figures import INTERVAL_NS, LONG_NS, OFTEN, QUEUES, READS, TICK, TurnFigures
 from millstream.model.clock import Clock
 
 
@@ -53,6 +53,15 @@ def test_long_turns_are_a_condition_when_they_come_often_and_name_what_took_the_
     )
     assert active.cause.endswith(QUEUES)
     assert figures.values()["long_turns"] == str(OFTEN - 1 + OFTEN + 1)
+
+
+def test_a_long_look_at_everything_is_named_too() -> None:
+    figures, health = make_figures()
+    for _ in range(OFTEN):
+        figures.note_tick(LONG_NS)
+    figures.on_tick(2 * INTERVAL_NS)
+    (active,) = health.active()
+    assert active.cause.endswith(TICK)
 
 
 def test_the_condition_ends_with_an_interval_without_a_long_turn() -> None:

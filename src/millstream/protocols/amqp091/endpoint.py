@@ -122,11 +122,9 @@ class AmqpEndpoint(Endpoint):
         broker.pressure.begin(self)
         position = broker.store.position()
         self.handle(self.machine.receive_data(data, now_ns))
-        published: i64 = 0 if account is None else account.counters.messages_received - before
         if self.has_rate and account is not None:
-            self._slow_down(account, published, now_ns)
-        has_stored = broker.store.position() != position
-        if not self.answers.ask() and has_stored:
+            self._slow_down(account, account.counters.messages_received - before, now_ns)
+        if not self.answers.ask() and broker.store.position() != position:
             self._hold_back()
         self._wait_for_holders()
 
@@ -475,7 +473,7 @@ class AmqpEndpoint(Endpoint):
     # ------------------------------------------------------------------- store
 
     def _hold_back(self) -> None:
-        """Nobody stores faster than the disk takes it, whether it waits for confirms or not. Who stores nothing does not wait."""
+        """Nobody stores faster than the disk takes it, whether it waits for confirms or not."""
         store = self.context.broker.store
         if store.position() - store.durable() > BEHIND_MAX:
             self.context.broker.wait_durable(self)

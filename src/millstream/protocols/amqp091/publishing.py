@@ -36,6 +36,7 @@ from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import BasicNack, BasicPublish, BasicReturn
 from millstream.protocols.amqp091.wire.properties import decode_properties, delivery_mode_of, without_headers
 from millstream.protocols.amqp091.wire.violation import Violation
+from millstream.routing.exchanges import COPIES_STEPS_MAX
 from millstream.routing.router import Route, size_of
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ QUOTA_EXCEEDED: Final = Reason.QUOTA_EXCEEDED
 UNAVAILABLE: Final = Reason.UNAVAILABLE
 NO_MATCHING_SUBSCRIBERS: Final = Reason.NO_MATCHING_SUBSCRIBERS
 ROUTES_MAX: Final = 4096  # that a connection remembers
+TARGETS_PER_STEP: Final[i64] = 8  # of routes that are put together for a message with several keys
 TARGETS_MAX: Final = 256  # of such a route; those of others it asks for again
 NO_ROUTE_TEXT: Final = b"NO_ROUTE"
 TRANSIENT: Final[i64] = 1
@@ -288,6 +290,19 @@ class Publisher:
             self._endpoint.chores.start(Pause())
 
     def _make_place(self, exchange: bytes, key: bytes, properties: bytes) -> Place:
+        topic = self._find_topic(exchange, key)
+        exchanges = self._account.exchanges
+        principal = self._endpoint.principal
+        assert principal is not None
+        name = exchange.decode(errors="replace")
+        headers: dict[bytes, object] | None = None
+        if exchanges.needs_headers(name):
+            headers = decode_properties(properties).headers
+        route = exchanges.find_route(name, key, topic, headers, principal.name)
+        return Place(exchange, key, topic, route)
+
+    def _find_topic(self, exchange: bytes, key: bytes) -> bytes:
+        """What a publish there is called, for somebody who may."""
         endpoint = self._endpoint
         account = self._account
         name = exchange.decode(errors="replace")
@@ -306,30 +321,40 @@ class Publisher:
             shown = name or "amq.default"
             text = f"write access to exchange '{shown}' in vhost '{endpoint.virtual_host}' refused for user '{principal.name}'"
             raise Refused(Reason.NOT_AUTHORIZED, text)
-        headers: dict[bytes, object] | None = None
-        if account.exchanges.needs_headers(name):
-            headers = decode_properties(properties).headers
-        route = account.exchanges.find_route(name, key, topic, headers, principal.name)
-        return Place(exchange, key, topic, route)
+        return topic
 
     def _with_copies(self, place: Place, facts: Facts) -> Route:
         """CC and BCC name further routing keys: each receiver gets one copy."""
+        for key in facts.keys:  # there must be the right to each
+            known = self._places.get((place.exchange, key))
+            if known is None or known.route.generation != self._account.router.generation:
+                self._find_topic(place.exchange, key)
         keys = [place.routing_key, *facts.keys]
-        for key in facts.keys:
-            self._look_up(place.exchange, key, facts.properties)  # there must be the right to each
         exchanges = self._account.exchanges
+        before: i64 = exchanges.routing_steps()
         name = place.exchange.decode(errors="replace")
         headers = decode_properties(facts.properties).headers if exchanges.needs_headers(name) else None
         common = exchanges.find_common_route(name, keys, place.topic, headers)
+        self._pace(exchanges.routing_steps() - before)
         if common is not None:
             return common
+        return self._join_routes(place, keys, facts.properties, before)
+
+    def _join_routes(self, place: Place, keys: list[bytes], properties: bytes, before: i64) -> Route:
+        """Each key goes its own way. `before`: what finding routes had cost when this message came."""
+        exchanges = self._account.exchanges
         joined = Route(place.topic, place.route.generation)
         joined.is_by_headers = True
         seen: dict[int, None] = {}
+        receivers: i64 = 0
         for key in keys:
             route = place.route
             if key != place.routing_key:
-                route = self._look_up(place.exchange, key, facts.properties).route
+                route = self._look_up(place.exchange, key, properties).route
+            receivers += receivers_of(route)
+            if exchanges.routing_steps() - before + receivers // TARGETS_PER_STEP > COPIES_STEPS_MAX:
+                text = f"the routes of the message's {len(keys)} keys take too long to find; name fewer in CC and BCC"
+                raise Refused(Reason.PRECONDITION_FAILED, text)
             for target in route.targets:
                 _add_target(joined, target, seen)
             if route.shares is not None:

@@ -13,14 +13,19 @@ it brings: there is no later moment at which a single message could be held back
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
+from mypy_extensions import i64
+
+from millstream.broker.account import Account
 from millstream.broker.owner_rights import filter_of_exchange, filter_of_source, find_queue_topic
 from millstream.model.errors import Reason, Refused
 from millstream.model.owner import Owner
 from millstream.model.queue_topic import queue_prefix
+from millstream.protocols.amqp091.chores import Chore
 from millstream.protocols.amqp091.wire.methods import BasicCancel
 from millstream.queues.queue import Queue
+from millstream.routing.binding import Binding
 
 if TYPE_CHECKING:
     from millstream.protocols.amqp091.channel import Channel
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 TOPIC_QUEUE: Final = (
     "x-topic"  # the argument of a queue that stands for a subscription: its bindings are what counts
 )
+STEPS_PER_BINDING: Final[i64] = 10  # whose right is asked
 
 
 def check_queue(endpoint: AmqpEndpoint, name: str) -> None:
@@ -82,17 +88,40 @@ def enforce(endpoint: AmqpEndpoint) -> None:
     account = endpoint.account
     if account is None:
         return
-    for queue in list(endpoint.exclusive_queues.values()):
-        for binding in account.exchanges.bindings_of_queue(queue):
-            source = binding.source
-            wanted = filter_of_source(source.name.encode(), source.kind, binding.key)
-            if not _has_all(endpoint, wanted, False):
-                account.exchanges.unbind_queue(queue, source.name, binding.key, binding.arguments)
+    endpoint.chores.start(Enforcing(endpoint, account))
     for channel in list(endpoint.channels.values()):
         for consumer in list(channel.consumers.values()):
             queue = consumer.group.queue
             if not stands_for_subscription(queue) and not can_use_queue(endpoint, queue.name):
                 _cancel(endpoint, channel, consumer)
+
+
+@final
+class Enforcing(Chore):
+    """The bindings of a connection's own queues, which may be very many: those whose right is gone are taken away."""
+
+    def __init__(self, endpoint: AmqpEndpoint, account: Account) -> None:
+        self._endpoint = endpoint
+        self._account = account
+        self._bindings: list[Binding] = []
+        for queue in endpoint.exclusive_queues.values():
+            self._bindings.extend(account.exchanges.bindings_of_queue(queue))
+
+    def run(self, steps: i64) -> i64:
+        left: i64 = steps
+        exchanges = self._account.exchanges
+        while left > 0 and self._bindings:
+            binding = self._bindings.pop()
+            left -= STEPS_PER_BINDING
+            source = binding.source
+            wanted = filter_of_source(source.name.encode(), source.kind, binding.key)
+            if exchanges.is_there(binding) and not _has_all(self._endpoint, wanted, False):
+                exchanges.remove_binding(binding)
+                self._account.router.forget_all()
+        return left if not self._bindings else 0
+
+    def on_done(self) -> None:
+        pass
 
 
 def stands_for_subscription(queue: Queue) -> bool:

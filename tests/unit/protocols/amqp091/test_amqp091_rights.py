@@ -14,6 +14,7 @@ from amqp091_world import AmqpPeer, AmqpWorld
 from fakes import FakeOutlet
 
 from millstream.broker.conditions import RIGHTS_REVOKED
+from millstream.broker.tasks import STEPS_PER_SLICE
 from millstream.model.errors import Reason
 from millstream.protocols.amqp091 import declaring
 from millstream.protocols.amqp091.rights import TOPIC_QUEUE
@@ -206,6 +207,25 @@ def test_when_the_rules_change_consumers_lose_what_is_not_theirs_any_more() -> N
     assert find(world, "p").consumer_count() == 1
     bindings = world.account.exchanges.bindings_of_queue(find(world, "own"))
     assert [binding.key for binding in bindings] == [b"b.#"]
+
+
+def test_when_the_rules_change_very_many_bindings_of_one_connection_are_looked_at_in_slices() -> None:
+    world = AmqpWorld(rules=rules("#", "$queue/#"))
+    peer = world.client()
+    peer.open_channel()
+    declare(peer.endpoint, b"own", exclusive=True)
+    for number in range(500):
+        bind(peer.endpoint, b"own", b"amq.topic", b"a.%d" % number)
+        bind(peer.endpoint, b"own", b"amq.topic", b"b.%d" % number)
+    world.authorizer.replace(parse_acl(rules("$queue/#", "b/#")))
+    world.context.on_rights_changed()
+    bindings = world.account.exchanges.bindings_of_queue(find(world, "own"))
+    assert 1000 - STEPS_PER_SLICE // 10 <= len(bindings) < 1000
+    assert peer.link.waits_for_turn
+    world.settle_down()
+    assert not peer.link.waits_for_turn
+    bindings = world.account.exchanges.bindings_of_queue(find(world, "own"))
+    assert [binding.key for binding in bindings] == [b"b.%d" % number for number in range(500)]
 
 
 def test_no_argument_of_a_client_keeps_a_consumer_whose_right_is_gone() -> None:

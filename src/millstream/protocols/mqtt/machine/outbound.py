@@ -33,9 +33,6 @@ class Outbound:
         self._alias_max = count
         self._aliases = {} if count else None
 
-    def has_aliases(self) -> bool:
-        return self._alias_max != 0
-
     def send_packet(self, packet: Packet) -> None:
         data = self.encode(packet)
         if data:

@@ -6,7 +6,7 @@ read buffer that holds whole QoS 0 PUBLISH packets; only receivers of another ve
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from librt.strings import BytesWriter, read_i64_le
 from mypy_extensions import i64, mypyc_attr, u8
@@ -15,8 +15,6 @@ from millstream.model.carried import canonical_part
 from millstream.model.message import NANOSECONDS, Encoding, Message
 from millstream.model.outbox import LARGE
 from millstream.model.outlet import Run
-
-EMPTY_BLOCK: Final = b"\x00"
 
 
 def same(buffer: bytes, one: i64, other: i64, count: i64) -> bool:
