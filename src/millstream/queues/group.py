@@ -152,14 +152,15 @@ class Group:
         return self.pending.get(int(offset))
 
     def settle(self, pending: Pending, outcome: Outcome, reason: str) -> None:
-        self.settle_one(pending, outcome, reason)
-        self.dispatch()
+        self.settle_many([pending], outcome, reason)
 
     def settle_many(self, answered: list[Pending], outcome: Outcome, reason: str) -> None:
         """All of them before anything is handed out again."""
         for pending in answered:
             self.settle_one(pending, outcome, reason)
-        self.dispatch()
+        if not self.turns.is_crowded():
+            return self.dispatch()
+        self.queue.come_back()
 
     def settle_one(self, pending: Pending, outcome: Outcome, reason: str) -> None:
         """The caller lets the group hand out afterwards."""
