@@ -123,15 +123,13 @@ class Account:
     def on_rights_changed(self) -> None:
         """Routes hold verdicts: none of them may outlive the rules they came from."""
         self.router.forget_all()
-        self._review_consumers()
         if self._review is not None:
             self.tasks.drop(self._review)
         self._review = self._make_review()
-        self.tasks.add(self._review)
+        self.tasks.start(self._review)
 
     def review_rights(self) -> None:
         """Of what the store kept, at start: the rules may be others than before."""
-        self._review_consumers()
         self._make_review().run_whole()
 
     def resume(self, session: Session, principal: Principal) -> None:
@@ -139,11 +137,6 @@ class Account:
         session.principal = principal
         if session.consumers is not None:
             session.consumers.on_rights_changed()
-
-    def _review_consumers(self) -> None:
-        for session in self.sessions.values():
-            if session.consumers is not None:
-                session.consumers.on_rights_changed()
 
     def _make_review(self) -> RightsReview:
         return RightsReview(self, self.limits.revoked_bindings == REMOVE, self._revoked)

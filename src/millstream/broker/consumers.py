@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from millstream.broker.group_round import CONSUMERS_FEW, GroupRound, groups_once
+from millstream.broker.tasks import TaskQueue
 from millstream.broker.window import Window
 
 if TYPE_CHECKING:
@@ -12,17 +14,23 @@ if TYPE_CHECKING:
 
 @final
 class Consumers:
-    def __init__(self) -> None:
+    def __init__(self, tasks: TaskQueue) -> None:
         self.by_name: dict[bytes, SessionConsumer] = {}
+        self._round = GroupRound(tasks)
 
     def take_all(self) -> list[SessionConsumer]:
         """The session has ended: they are to leave their groups."""
         consumers = list(self.by_name.values())
         self.by_name.clear()
+        self._round.drop()
         return consumers
 
     def pump(self) -> None:
         """The session has room: let its groups hand out."""
+        if len(self.by_name) > CONSUMERS_FEW:
+            if not self._round.goes_on():
+                self._round.begin(groups_once([consumer.group for consumer in self.by_name.values()]))
+            return
         for consumer in list(self.by_name.values()):
             consumer.group.dispatch()
 

@@ -123,7 +123,7 @@ class QueueAccess:
         if start >= 0:
             group.seek(start)
         if session.consumers is None:
-            session.consumers = Consumers()
+            session.consumers = Consumers(session.account.tasks)
         consumers = session.consumers.by_name
         before = consumers.pop(name, None)
         # having received it is enough for a reader of a stream, unless it says otherwise

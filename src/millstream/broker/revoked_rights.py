@@ -1,4 +1,5 @@
-"""What was made under a right that is gone: bindings, alternate exchanges and dead-letter exchanges, found when rights change.
+"""What was made under a right that is gone: consumers of queues that sessions have, bindings, alternate exchanges and dead-letter
+exchanges, found when rights change.
 
 Suspended, they stay as they were made and bring nothing until the right is back. Bindings are removed instead if the operator
 wants it so (`auth.revoked_bindings`). A dead letter asks for its right by itself; here is only told whose would be refused.
@@ -23,9 +24,12 @@ from millstream.routing.exchange import Exchange
 
 if TYPE_CHECKING:
     from millstream.broker.account import Account
+    from millstream.broker.queue_consumer import SessionConsumer
 
 REMOVE: Final = "remove"
 STEPS_EACH: Final[i64] = 10  # what one costs, about
+STEPS_PER_CONSUMER: Final[i64] = 2  # and a step for each delivery that it has open
+WHOLE: Final[i64] = 1 << 30  # steps of a slice that is over when all is done, nearly always
 
 
 @final
@@ -61,6 +65,8 @@ class RightsReview(Task):
         self._account = account
         self._is_removing = is_removing
         self._revoked = revoked
+        self._sessions = [session for session in account.sessions.values() if session.consumers is not None]
+        self._consumers: list[SessionConsumer] = []  # of the session whose turn it is
         self._bindings = account.exchanges.owned_bindings()
         self._exchanges = [exchange for exchange in account.exchanges.all() if exchange.owner is not None]
         self._queues = [
@@ -74,6 +80,27 @@ class RightsReview(Task):
         self._first = ""
 
     def run(self, steps: i64) -> i64:
+        left: i64 = steps
+        while left > 0 and (self._consumers or self._sessions):
+            left -= self._review_next()
+        if left <= 0:
+            return steps
+        used: i64 = self._look_at_some(left)
+        return steps if used >= left else steps - left + used
+
+    def _review_next(self) -> i64:
+        """How many steps it took."""
+        if not self._consumers:
+            consumers = self._sessions.pop().consumers
+            if consumers is not None:
+                self._consumers = list(consumers.by_name.values())
+            return 1
+        consumer = self._consumers.pop()
+        had_open: i64 = consumer.open
+        consumer.on_rights_changed()
+        return STEPS_PER_CONSUMER + had_open
+
+    def _look_at_some(self, steps: i64) -> i64:
         end: i64 = self._at + max(steps // STEPS_EACH, 1)
         total: i64 = len(self._bindings) + len(self._exchanges) + len(self._queues)
         before: i64 = self._at
@@ -94,7 +121,8 @@ class RightsReview(Task):
 
     def run_whole(self) -> None:
         """All at once, at start, before anybody is served."""
-        self.run(STEPS_EACH * (len(self._bindings) + len(self._exchanges) + len(self._queues) + 1))
+        while self.run(WHOLE) >= WHOLE:
+            pass
 
     def _look_at(self, at: i64) -> bool:
         """Whether something goes other ways now."""

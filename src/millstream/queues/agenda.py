@@ -142,8 +142,15 @@ class Agenda:
         if self._to_write:
             groups = self._to_write
             self._to_write = {}
+            queues: dict[Queue, None] = {}
             for group in groups:
                 group.queue.write_committed(group)
+                queues[group.queue] = None
+            for (
+                queue
+            ) in queues:  # once each: to find what no group needs any more costs a look at all of them
+                if not queue.is_removed and not queue.is_stream:
+                    queue.let_go()
 
     def on_durable(self, durable: i64) -> None:
         if not self._unsafe:

@@ -227,6 +227,7 @@ class Catalog:
         """All of them, or so many in turn: very many idle queues must not cost the others their time."""
         if self._released:
             self._release()
+        self._router.old.free_some(RELEASE_MAX)
         if self._looked >= len(self._to_look):
             self._looked = 0
             self._to_look = list(self.queues.values())

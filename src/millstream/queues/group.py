@@ -40,9 +40,7 @@ RELEASED: Final = Outcome.RELEASED
 SLICE: Final[i64] = 256  # deliveries, before other queues get their turn
 PASSED_MAX: Final[i64] = 1024  # records passed over in one go before others get their turn
 PASSED_MIN: Final[i64] = 32  # the same when the turn is over
-TRIED_SHIFT: Final[i64] = (
-    6  # so many consumers without credit are looked at in the time of a delivery, as a power of two
-)
+TRIED_SHIFT: Final[i64] = 6  # consumers without credit seen in the time of a delivery, as a power of two
 
 
 @final
@@ -120,8 +118,7 @@ class Group:
 
     def close(self) -> None:
         """The queue is gone: nothing comes any more, and nothing is open."""
-        for pending in list(self.pending.values()):
-            self.holds.remove(pending)
+        self.holds.clear()
         self.returned.clear()
         self.queue.waits_from = 0  # what it had may wait for others
         self._getters.close()
@@ -155,14 +152,15 @@ class Group:
         return self.pending.get(int(offset))
 
     def settle(self, pending: Pending, outcome: Outcome, reason: str) -> None:
-        self.settle_one(pending, outcome, reason)
-        self.dispatch()
+        self.settle_many([pending], outcome, reason)
 
     def settle_many(self, answered: list[Pending], outcome: Outcome, reason: str) -> None:
         """All of them before anything is handed out again."""
         for pending in answered:
             self.settle_one(pending, outcome, reason)
-        self.dispatch()
+        if not self.turns.is_crowded():
+            return self.dispatch()
+        self.queue.come_back()
 
     def settle_one(self, pending: Pending, outcome: Outcome, reason: str) -> None:
         """The caller lets the group hand out afterwards."""
@@ -239,20 +237,18 @@ class Group:
     def seek(self, offset: i64) -> None:
         """Stand at an offset: what is above is handed out (again), what is below is not."""
         offset = self.queue.gaps.go_on(offset, 0)
-        for pending in list(self.pending.values()):
-            self.holds.remove(pending)
+        self.holds.clear()
         self.returned.clear()
         self._not_before.clear()
         self.attempts.clear()
-        self.specials.clear()
         self.settled = self.queue.gaps.settled_from(offset)
         self.gone.recount(self.settled)
         self.committed = offset
         self.written = offset
         self.cursor = offset
-        self.queue.waits_from = 0
+        self.queue.on_moved_back()
         self._span.forget()
-        self.queue.fill_specials(self)
+        self.specials.fill(self.queue.specials)
         self.queue.save_group(self)
         self.dispatch()
 
@@ -353,6 +349,10 @@ class Group:
         """The record to hand out now: one that came back, one out of turn, or the next in order."""
         now_ns = self.queue.clock.now_ns
         self._is_cut = False
+        if self.specials.is_filling() and not self.specials.fill_some(self.queue.agenda):
+            self._is_cut = True
+            self.queue.come_back()
+            return None
         looked: i64 = 0
         letters: i64 = self.queue.agenda.letter_mark()
         while True:

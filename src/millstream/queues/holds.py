@@ -59,6 +59,11 @@ class Holds:
             if not same:
                 del self._others[int(hold_ms)]
 
+    def clear(self) -> None:
+        """Nobody has anything any more."""
+        for pending in list(self.pending.values()):
+            self.remove(pending)
+
     def find_of(self, consumer: Consumer) -> list[Pending]:
         """In the order it got them."""
         return [pending for pending in self.pending.values() if pending.consumer is consumer]

@@ -171,7 +171,7 @@ def empty_settled(queue: Queue, first: i64, last: i64) -> None:
         queue.footprint.empty(queue.tail, first, last)
         return
     while first <= last:
-        if _first_unsettled(queue, first) > first:
+        if queue.low.is_settled_by_all(queue.groups, first):
             queue.footprint.empty(queue.tail, first, first)
             if queue.bounds_bytes:
                 for group in queue.groups.values():

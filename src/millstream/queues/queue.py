@@ -26,6 +26,7 @@ from millstream.queues.expiry import MILLISECONDS, expire_head, expire_unwanted
 from millstream.queues.footprint import Footprint
 from millstream.queues.forged_words import has_forged, without_forged
 from millstream.queues.group import Group
+from millstream.queues.low_mark import LowMark
 from millstream.queues.overflow import bound, bound_now, find_refusal, is_awaited
 from millstream.queues.pending import Pending
 from millstream.queues.queue_counters import QueueCounters
@@ -101,6 +102,7 @@ class Queue(Outlet):
         self._next_group: i64 = 1
         self.transit = Transit()
         self._rounds = Rounds()
+        self.low = LowMark()
         self._prefix = queue_prefix(name) + b"/"
         self._nobody: Group | None = None
         self.backlog = Backlog(self, agenda.pressure, agenda.backlog_max, agenda.backlog_bytes_max)
@@ -266,10 +268,10 @@ class Queue(Outlet):
         special = self.specials.get(int(offset)) if self.specials else None
         return 0 if special is None else special[0]
 
-    def fill_specials(self, group: Group) -> None:
-        for offset, (priority, due_ns) in self.specials.items():
-            if not group.is_settled(offset):
-                group.specials.add(offset, priority, due_ns)
+    def on_moved_back(self) -> None:
+        """A group stands before where it stood."""
+        self.low.forget()
+        self.waits_from = 0
 
     def on_durable(self, durable: i64) -> bool:
         """True while something is not safe yet."""
@@ -311,8 +313,6 @@ class Queue(Outlet):
         if group.committed > group.written:
             self.note_settled(group, group.written, group.committed - 1)
             group.written = group.committed
-        if not self.is_stream:
-            self.let_go()
 
     def note_returned(self, group: Group, offset: i64, attempts: i64, due_ns: i64) -> None:
         if not self.is_durable or not group.is_kept:
@@ -340,21 +340,23 @@ class Queue(Outlet):
             group.unsure = self.unsure if is_kept else 0  # nobody had its name before
             self._next_group += 1
             self.groups[title] = group
-            self.fill_specials(group)
+            group.specials.fill(self.specials)
             self.save_group(group)
         return group
 
     def put_back_group(self, group: Group) -> None:
         self.groups[group.title()] = group
+        self.low.forget()
         if group.number >= self._next_group:
             self._next_group = group.number + 1
-        self.fill_specials(group)
+        group.specials.fill(self.specials)
 
     def remove_group(self, group: Group) -> None:
         """The queue still begins where its last group stood: nothing unsettled goes with it."""
         low: i64 = self.low_mark()
         if self.groups.pop(group.title(), None) is None:
             return
+        self.low.forget()
         if not self.groups and not self.is_stream and low > self.first:
             self.first = low
             self.note(queue_facts.QUEUE_TRIMMED, queue_facts.encode_pair(int(self.number), int(low)))
@@ -366,11 +368,7 @@ class Queue(Outlet):
         """The oldest offset somebody may still need."""
         if self.is_stream or not self.groups:
             return self.first
-        low: i64 = self.next
-        for group in self.groups.values():
-            if group.committed < low:
-                low = group.committed
-        return low if low > self.first else self.first
+        return max(self.first, self.low.find(self.groups))
 
     def depth(self) -> i64:
         """Records that are kept: of a work queue those the slowest group has not settled."""

@@ -180,14 +180,20 @@ class Tail:
         """Bytes of the records with first <= offset < end, all of which are here."""
         size: i64 = 0
         while first < end:
-            size += self.size_of(first)
-            first += 1
+            stop: i64 = min(end, ((first >> SHIFT) + 1) << SHIFT)
+            block = self._blocks.get(int(first >> SHIFT))
+            if block is not None:  # else nothing is left of it: there may be very many of those
+                while first < stop:
+                    size += self._size_in(block, first)
+                    first += 1
+            first = stop
         return size
 
     def size_of(self, offset: i64) -> i64:
         block = self._blocks.get(int(offset >> SHIFT))
-        if block is None:
-            return 0
+        return 0 if block is None else self._size_in(block, offset)
+
+    def _size_in(self, block: Block, offset: i64) -> i64:
         if block.messages:
             message = block.messages[offset - block.first]
             return 0 if message is NOTHING else message_size(message, self.counts_payload)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from millstream.queues.consumer import Consumer
+
+CROWD: Final = 1000  # consumers of a group
 
 
 @final
@@ -89,6 +91,10 @@ class Turns:
             tried += 1
         self.tried = tried
         return None
+
+    def is_crowded(self) -> bool:
+        """Whether to find the next one is too much for each of many answers: it is done in the queue's turn, once for all."""
+        return len(self.consumers) > CROWD
 
     def pass_on(self) -> None:
         self._turn += 1

@@ -16,6 +16,7 @@ from millstream.model.errors import Reason
 from millstream.model.outlet import Outlet, Target
 from millstream.model.topic import has_wildcard, split_share
 from millstream.routing.arrivals import Arrivals
+from millstream.routing.old_routes import OldRoutes
 from millstream.routing.shares import Share
 from millstream.routing.subscription import Subscription
 from millstream.routing.tree import Found, TopicTree
@@ -24,6 +25,9 @@ STALE: Final[i64] = -1
 LIGHT: Final[i64] = 16  # receivers of a route that counts as one
 NODES_PER_STEP: Final[i64] = 8  # nodes and subscriptions that are looked at in about a microsecond
 SHARED: Final[i64] = 8  # what a member of a share group counts for: it has a target of its own in every route
+OLD_PER_CACHED: Final[i64] = (
+    16  # forgotten targets and routes that may wait to be freed, for each that is remembered
+)
 LONG: Final = 4096  # bytes of a topic above which its route is made for every message: topics are memory too
 
 
@@ -80,6 +84,7 @@ class Router:
         self._targets: dict[Subscription, Target] = {}
         self._bound: dict[Outlet, Target] = {}  # the same of queues that are bound
         self._weight: i64 = 0  # of the routes in the cache
+        self.old = OldRoutes(OLD_PER_CACHED * cache_max)
         self.visited: i64 = 0  # nodes and subscriptions looked at so far: what finding routes has cost
 
     def subscribe(self, subscription: Subscription) -> Subscription | None:
@@ -119,9 +124,9 @@ class Router:
     def forget_all(self) -> None:
         """Rights or presence changed in a way that may touch any topic."""
         self.generation += 1
-        self._routes.clear()
+        self._routes = self.old.take_routes(self._routes)
         self._weight = 0
-        self._targets.clear()
+        self._targets = self.old.take_targets(self._targets)
         self._bound.clear()
 
     def _forget(self, filter: bytes, replaced: Subscription | None) -> None:
@@ -129,7 +134,7 @@ class Router:
             self._targets.pop(replaced, None)
         if has_wildcard(filter):
             self.generation += 1
-            self._routes.clear()
+            self._routes = self.old.take_routes(self._routes)
             self._weight = 0
             return
         route = self._routes.pop(filter, None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from fakes import START_NS
+from fakes import START_NS, make_message
 from logged_store import LoggedStore
 from queue_world import QueueBroker
 
+from millstream.broker.tasks import STEPS_PER_SLICE
 from millstream.security.acl import Authorizer, parse_acl
 
 TOPICS = (b"$queue/q", b"$queue/kept")
@@ -75,3 +76,33 @@ def test_a_resumed_session_has_back_what_its_rights_allow_again(store: LoggedSto
     world.account.review_rights()
     world.authorizer.replace(parse_acl({"rules": [{"allow": "all", "topics": ["$queue/#"]}]}))
     assert got(world) == list(TOPICS)
+
+
+def test_very_many_consumers_are_asked_again_in_slices_and_all_of_them() -> None:
+    world = QueueBroker(authorizer=may("$queue/#"))
+    session, line = world.connect("c")
+    count = int(STEPS_PER_SLICE)
+    for number in range(count):
+        world.consume(session, b"$queue/q%d" % number)
+    world.authorizer.replace(parse_acl({"rules": [{"allow": "all", "topics": ["other"]}]}))
+    world.account.on_rights_changed()
+    consumers = session.consumers
+    assert consumers is not None
+    allowed = [consumer.is_allowed for consumer in consumers.by_name.values()]
+    assert 0 < sum(allowed) < count
+    while world.broker.tasks.work_off():
+        pass
+    assert not any(consumer.is_allowed for consumer in consumers.by_name.values())
+    world.queue("q0").append(make_message(b"$queue/q0"))
+    world.loop()
+    assert line.deliveries == []
+
+
+def test_a_few_consumers_are_asked_again_on_the_spot() -> None:
+    world = QueueBroker(authorizer=may("$queue/#"))
+    session, _ = world.connect("c")
+    for topic in TOPICS:
+        world.consume(session, topic)
+    world.authorizer.replace(parse_acl({"rules": [{"allow": "all", "topics": ["$queue/kept"]}]}))
+    world.account.on_rights_changed()
+    assert verdicts(world) == [False, True]

@@ -9,6 +9,7 @@ from millstream.model.outcome import Outcome
 from millstream.queues.agenda import PER_TURN
 from millstream.queues.burial import DELIVERIES_PER_LETTER
 from millstream.queues.group import PASSED_MAX
+from millstream.queues.specials import FILLED_MAX
 
 
 @pytest.fixture
@@ -147,3 +148,32 @@ def test_who_asks_for_one_record_is_not_told_that_there_is_none_before_all_were_
     getter = world.get(queue)
     world.loop()
     assert (getter.payloads(), getter.empty) == ([b"2999"], 0)
+
+
+def test_a_group_that_begins_takes_over_very_many_records_out_of_turn_in_parts(world: QueueWorld) -> None:
+    queue = world.declare(priority_max=10)
+    count = 2 * FILLED_MAX + 10
+    for number in range(count):
+        world.publish(queue, b"%d" % number, priority=1 + number % 2)
+    world.loop()
+    queue.get_group("g", b"").join(consumer := FakeConsumer("c", 2 * count))
+    for part in range(2):
+        queue.dispatch()
+        assert (queue.groups["g"].specials.is_filling(), consumer.got) == (True, []), part
+        assert world.agenda.is_awake(queue)
+    world.loop()
+    odd = list(range(1, count, 2))
+    assert consumer.offsets() == odd + list(range(0, count, 2))
+
+
+def test_who_asks_for_one_record_of_a_new_group_waits_until_it_has_taken_over_what_there_is(
+    world: QueueWorld,
+) -> None:
+    queue = world.declare(priority_max=10)
+    for number in range(FILLED_MAX + 1):
+        world.publish(queue, b"%d" % number, priority=1)
+    world.loop()
+    consumer = world.get(queue)
+    assert (consumer.got, consumer.empty) == ([], 0)
+    world.loop()
+    assert consumer.offsets() == [0]

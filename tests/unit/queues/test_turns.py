@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from queue_world import QueueWorld
+from queue_world import FakeConsumer, QueueWorld
 
 from millstream.model.outcome import Outcome
 from millstream.queues.queue import Queue
+from millstream.queues.turns import CROWD
 
 
 @pytest.fixture
@@ -165,3 +166,28 @@ def test_one_that_withdrew_may_still_lose_what_it_has(world: QueueWorld, queue: 
     world.group().take_back(consumer)
     assert other.payloads() == [b"0", b"1"]
     assert consumer.open == 0
+
+
+class AskedConsumer(FakeConsumer):
+    asked = 0
+
+    def has_credit(self) -> bool:
+        AskedConsumer.asked += 1
+        return super().has_credit()
+
+
+def test_many_answers_among_very_many_consumers_are_one_look_for_the_next() -> None:
+    world = QueueWorld()
+    queue = world.declare()
+    first = world.join(queue, credit=50)
+    world.fill(queue, 51)
+    for _ in range(CROWD):
+        queue.groups["g"].join(AskedConsumer("idle", 0))
+    world.loop()
+    AskedConsumer.asked = 0
+    for at in range(50):
+        first.settle(at)
+    assert (AskedConsumer.asked, len(first.got)) == (0, 50)
+    world.loop()
+    assert len(first.got) == 51
+    assert AskedConsumer.asked <= 4 * CROWD

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from millstream.broker.account import Account
+from millstream.broker.group_round import CONSUMERS_FEW, GroupRound, groups_once
 from millstream.broker.queue_access import check_group, find_start, pattern_title
 from millstream.broker.tasks import STEPS_PER_SLICE
 from millstream.model.errors import Reason, Refused
@@ -90,6 +91,7 @@ class Channel:
         self._got: dict[int, None] = {}  # of `unsettled`: by basic.get, which no prefetch counts
         self._turn = 0  # which consumer is asked first when a bound of all has room again
         self._is_settling = False
+        self._round = GroupRound(account.tasks)
         self._natives = NativeCache()
 
     # ------------------------------------------------------------- deliveries
@@ -195,6 +197,10 @@ class Channel:
 
     def pump(self) -> None:
         """In the next turn, each queue once, and each time another first."""
+        if len(self.consumers) > CONSUMERS_FEW:
+            if not self._round.goes_on():
+                self._round.begin(groups_once([consumer.group for consumer in self.consumers.values()]))
+            return
         consumers = list(self.consumers.values())
         if self.prefetch_all and consumers:
             self._turn = (self._turn + 1) % len(consumers)
@@ -335,8 +341,8 @@ class Channel:
         )
         if named is not None:
             name = named.decode(errors="replace")
-            check_group(queue, pattern_title(name, filter))
         title = pattern_title(name, filter)
+        check_group(queue, title)
         start = find_start(queue, read_start(method.arguments.get(b"x-stream-offset")))
         is_new = title not in queue.groups
         group = queue.get_group(name, filter, named is not None)
@@ -476,6 +482,7 @@ class Channel:
         """Closed by either side, or with its connection. Its consumers leave when all that is open went back: nothing of it may
         come to one of these."""
         self.is_ended = True
+        self._round.drop()
         self._end_replies()
         if self.transaction is not None:
             self.transaction.end()

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 GENERATED: Final = "amq.gen-"
 ALTERNATE: Final = b"alternate-exchange"
 BOUND_SLICES_MAX: Final = 32  # more than one read can fill; what a new limit leaves over goes in other turns
+GROUPS_AT_ONCE: Final = 1000  # of a queue, that hand out while somebody asks for it
 OWNED_MIN: Final = 16  # exclusive queues of a connection before it is looked which of them are gone
 
 
@@ -82,8 +83,9 @@ def find_known(endpoint: AmqpEndpoint, text: str) -> Queue:
 
 def catch_up(queue: Queue) -> None:
     """Queues hand out, and make room, when all that was read at once is dealt with. Who asks for a queue in between finds it
-    as if that had happened: consumers have what they can take of what came before, and the rest is within the limits."""
-    if queue.agenda.is_awake(queue):
+    as if that had happened: consumers have what they can take of what came before, and the rest is within the limits. Very
+    many groups have their turn later: who asks often must not be answered by a look at all of them each time."""
+    if queue.agenda.is_awake(queue) and len(queue.groups) <= GROUPS_AT_ONCE:
         queue.dispatch()
     slices = 0
     mark = queue.agenda.letter_mark()

@@ -22,7 +22,7 @@ from millstream.broker.owner_rights import filter_of_exchange, filter_of_source,
 from millstream.model.errors import Reason, Refused
 from millstream.model.owner import Owner
 from millstream.model.queue_topic import queue_prefix
-from millstream.protocols.amqp091.chores import Chore
+from millstream.protocols.amqp091.chores import CONSUMERS_PER_STEP, Chore
 from millstream.protocols.amqp091.wire.methods import BasicCancel
 from millstream.queues.queue import Queue
 from millstream.routing.binding import Binding
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 TOPIC_QUEUE: Final = (
     "x-topic"  # the argument of a queue that stands for a subscription: its bindings are what counts
 )
+STEPS_PER_RIGHT: Final[i64] = 3  # of a consumer that may stay
+STEPS_PER_CANCEL: Final[i64] = 6  # of one that may not
 STEPS_PER_BINDING: Final[i64] = 10  # whose right is asked
 
 
@@ -89,16 +91,12 @@ def enforce(endpoint: AmqpEndpoint) -> None:
     if account is None:
         return
     endpoint.chores.start(Enforcing(endpoint, account))
-    for channel in list(endpoint.channels.values()):
-        for consumer in list(channel.consumers.values()):
-            queue = consumer.group.queue
-            if not stands_for_subscription(queue) and not can_use_queue(endpoint, queue.name):
-                _cancel(endpoint, channel, consumer)
 
 
 @final
 class Enforcing(Chore):
-    """The bindings of a connection's own queues, which may be very many: those whose right is gone are taken away."""
+    """The consumers of a connection and the bindings of its own queues, which may be very many: those whose right is gone are
+    taken away."""
 
     def __init__(self, endpoint: AmqpEndpoint, account: Account) -> None:
         self._endpoint = endpoint
@@ -106,9 +104,15 @@ class Enforcing(Chore):
         self._bindings: list[Binding] = []
         for queue in endpoint.exclusive_queues.values():
             self._bindings.extend(account.exchanges.bindings_of_queue(queue))
+        self._consumers: list[AmqpConsumer] = []
+        for channel in endpoint.channels.values():
+            self._consumers.extend(channel.consumers.values())
+        self._consumers.reverse()
 
     def run(self, steps: i64) -> i64:
         left: i64 = steps
+        while left > 0 and self._consumers:
+            left -= self._look_at(self._consumers.pop())
         exchanges = self._account.exchanges
         while left > 0 and self._bindings:
             binding = self._bindings.pop()
@@ -118,7 +122,18 @@ class Enforcing(Chore):
             if exchanges.is_there(binding) and not _has_all(self._endpoint, wanted, False):
                 exchanges.remove_binding(binding)
                 self._account.router.forget_all()
-        return left if not self._bindings else 0
+        return left if not self._bindings and not self._consumers else 0
+
+    def _look_at(self, consumer: AmqpConsumer) -> i64:
+        """How many steps it took."""
+        group = consumer.group
+        if not consumer.is_here or stands_for_subscription(group.queue):
+            return 1
+        if can_use_queue(self._endpoint, group.queue.name):
+            return STEPS_PER_RIGHT
+        others: i64 = len(group.consumers)
+        _cancel(self._endpoint, consumer.channel, consumer)
+        return STEPS_PER_CANCEL + others // CONSUMERS_PER_STEP
 
     def on_done(self) -> None:
         pass

@@ -228,6 +228,24 @@ def test_when_the_rules_change_very_many_bindings_of_one_connection_are_looked_a
     assert [binding.key for binding in bindings] == [b"b.%d" % number for number in range(500)]
 
 
+def test_when_the_rules_change_very_many_consumers_of_one_connection_are_looked_at_in_slices() -> None:
+    world = AmqpWorld(rules=rules("$queue/#"))
+    peer = world.client()
+    peer.open_channel()
+    for name in (b"kept", b"gone"):
+        declare(peer.endpoint, name)
+        for number in range(200):
+            peer.say(BasicConsume(name, b"%s-%d" % (name, number), False, False, False, True, {}), 1)
+    world.authorizer.replace(parse_acl(rules("$queue/kept")))
+    world.context.on_rights_changed()
+    consumers = peer.endpoint.channels[1].consumers
+    assert 200 < len(consumers) < 400
+    assert peer.link.waits_for_turn
+    world.settle_down()
+    assert not peer.link.waits_for_turn
+    assert list(consumers) == [b"kept-%d" % number for number in range(200)]
+
+
 def test_no_argument_of_a_client_keeps_a_consumer_whose_right_is_gone() -> None:
     """The broker marks the queues that stand for subscriptions with an argument."""
     world = AmqpWorld(rules=rules("#", "$queue/#"))
