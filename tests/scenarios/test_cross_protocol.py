@@ -13,7 +13,7 @@ from protocol_peers import AMQP, MQTT_3, MQTT_5, PROTOCOLS, AmqpPeer, Letter, Mq
 from raw_client import NEVER, TIMEOUT_S, RawClient, unique
 from reader_world import SETTINGS, ReaderClient
 
-from millstream.protocols.mqtt.wire.packets import PubAck
+from millstream.protocols.mqtt.wire.packets import PubAck, SubAck, Subscribe, SubscribeEntry
 from millstream.protocols.mqtt.wire.properties import Properties
 
 EVERY_WAY = [
@@ -113,6 +113,25 @@ def test_a_message_to_a_queue_arrives_with_all_its_properties(
         found.named.setdefault("priority", "3")
     check(found, source, target)
     assert found.place == (name if target == AMQP else f"$queue/{name}")
+
+
+@pytest.mark.parametrize("source", [MQTT_5, AMQP])
+def test_what_a_queue_says_of_a_message_cannot_be_said_by_its_publisher(
+    meeting: Meeting, source: str
+) -> None:
+    name = unique("jobs")
+    meeting.amqp().channel.queue_declare(name, durable=True)
+    words = ["group-id", "queue", "offset", "redelivered", "delivery-count", "_dlq_reason"]
+    forged: dict[str, object] = dict.fromkeys(words, "forged")
+    letter = Letter(b"body", named={"message-id": "forged"}, headers={"trace": "4711", **forged})
+    meeting.join(source).publish_queue(name, letter)
+    reader = meeting.mqtt().client
+    reader.send(Subscribe(1, [SubscribeEntry(f"$queue/{name}".encode(), 1)]))
+    reader.expect_among(SubAck(1, [1]))
+    properties = reader.expect_publish().properties
+    assert properties is not None
+    assert (b"trace", b"4711") in properties.user_properties
+    assert [pair for pair in properties.user_properties if pair[1] == b"forged"] == []
 
 
 # ----------------------------------------------------------------- topic space

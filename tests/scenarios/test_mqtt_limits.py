@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from conftest import BrokerProcess, StartBroker
@@ -11,6 +13,7 @@ from raw_client import BOTH_VERSIONS, NEVER, Clients, RawClient, props, unique, 
 
 from millstream.protocols.mqtt.wire.packets import (
     ConnAck,
+    Disconnect,
     PubAck,
     PubComp,
     Publish,
@@ -202,6 +205,19 @@ def test_subscriptions_are_bounded(start_broker: StartBroker) -> None:
             client.expect_disconnect(0x97)
 
 
+@BOTH_VERSIONS
+def test_filters_that_would_make_every_publish_slow_are_refused_by_default(
+    shared_broker: BrokerProcess, version: int
+) -> None:
+    """A name or a `+` at each of nine levels: one topic matches all 512 of them."""
+    base = unique_topic()
+    wanted = [b"/".join((base, *levels)) for levels in itertools.product((b"a", b"+"), repeat=9)]
+    full = 0x97 if version == 5 else 0x80
+    with Clients(shared_broker.mqtt_port) as clients:
+        reasons = clients.open(version).subscribe_all([SubscribeEntry(name, 0) for name in wanted])
+    assert reasons == [0] * 101 + [full] * 411  # the first has no wildcard, and a hundred may have them
+
+
 # ----------------------------------------------------------------------- sizes
 
 
@@ -239,6 +255,29 @@ def test_topic_aliases_can_be_turned_off(start_broker: StartBroker) -> None:
         assert client.take(b"t", b"x", 1).properties is None
         client.send(Publish(b"t", b"x", properties=props(topic_alias=1)))
         client.expect_disconnect(0x94)  # [MQTT-3.2.2-17]
+
+
+def test_a_client_that_keeps_its_aliases_over_a_reconnect_is_told_what_the_page_shows(
+    start_broker: StartBroker,
+) -> None:
+    """The page names the client that does it, what is seen of it, and the key that helps."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    row = next((line for line in page.splitlines() if "Eclipse Paho for Java" in line), "")
+    assert "`mqtt.topic_alias_maximum: 0`" in row
+    broker = start_broker()
+    with Clients(broker.mqtt_port) as clients:
+        client = clients.resume(5, "paho")
+        client.publish(b"t", b"x", 1, properties=props(topic_alias=1))
+        client.disconnect()
+        client = clients.resume(5, "paho")
+        client.send(Publish(b"", b"y", properties=props(topic_alias=1)))
+        answer = client.receive()
+    assert isinstance(answer, Disconnect)
+    assert f"(DISCONNECT 0x{answer.reason:02X})" in row
+    assert answer.properties is not None
+    text = (answer.properties.reason_string or b"").decode()
+    assert f"`{text.partition(';')[0]}`" in row
+    assert "mqtt.topic_alias_maximum" in text  # so that it is found without the page
 
 
 def test_the_receive_maximum_is_told_and_kept(start_broker: StartBroker) -> None:

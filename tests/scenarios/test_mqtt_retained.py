@@ -112,6 +112,19 @@ def test_retained_messages_come_after_the_suback(clients: Clients, version: int)
 
 
 @BOTH_VERSIONS
+def test_a_filter_that_stands_in_one_packet_again_and_again_is_replayed_once(
+    clients: Clients, version: int
+) -> None:
+    topic = unique_topic()
+    publisher = clients.open(version)
+    for name in (b"/a", b"/b"):
+        publisher.publish(topic + name, b"kept", 1, retain=True)
+    client = clients.open(version)
+    assert client.subscribe_all([SubscribeEntry(topic + b"/#", 0)] * 200) == [0] * 200
+    assert replayed(client) == [(topic + b"/a", b"kept"), (topic + b"/b", b"kept")]
+
+
+@BOTH_VERSIONS
 def test_a_wildcard_subscriber_gets_all_that_match(clients: Clients, version: int) -> None:
     base = unique_topic()
     publisher = clients.open(version)
