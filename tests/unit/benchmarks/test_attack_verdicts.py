@@ -62,7 +62,8 @@ def test_each_promise_is_broken_for_itself(claim: str, changes: dict[str, object
 
 
 @pytest.mark.parametrize(
-    ("p99_ms", "peak_mib", "verdict"), [(100.0, 100, PASSED), (101.0, 100, FAILED), (100.0, 420, PASSED), (100.0, 440, FAILED)]
+    ("p99_ms", "peak_mib", "verdict"),
+    [(100.0, 100, PASSED), (101.0, 100, FAILED), (100.0, 420, PASSED), (100.0, 440, FAILED)],
 )
 def test_nobody_has_to_be_named_for_what_nobody_felt(p99_ms: float, peak_mib: int, verdict: str) -> None:
     window = {"control": make_window(5.0), "attack": make_window(p99_ms)}
