@@ -126,7 +126,7 @@ def _restore(reader: ArchiveReader, manifest: Manifest, target: Path, on_progres
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = lock(target)
     staging = target / UNFINISHED_RESTORE
-    is_done = False
+    is_done = is_begun = False
     try:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(mode=0o700)
@@ -144,11 +144,12 @@ def _restore(reader: ArchiveReader, manifest: Manifest, target: Path, on_progres
         if sessions:
             write_mark(RealDisk(staging), max(sessions))
         adopt_folder(RealDisk(staging), staging)
+        is_begun = True
         _put_in_place(staging, target)
         is_done = True
         return Restored(manifest, fold.state(), damage)
     finally:
-        if not is_done:
+        if not is_done and not is_begun:  # what is half in place keeps the folder that says so
             shutil.rmtree(staging, ignore_errors=True)
             if is_new:
                 shutil.rmtree(target, ignore_errors=True)

@@ -83,12 +83,17 @@ def lock(data_dir: Path) -> int:
 
 def check_restored(data_dir: Path) -> None:
     """Part of a backup, or what is half repaired, is not a state a broker may start from."""
-    if _find_size(data_dir / UNFINISHED_RESTORE) >= 0:
-        text = f"a restore into {data_dir} did not finish"
-        raise StorageFault(text, "millstream restore FILE --to OTHER_DIR")
+    check_whole(data_dir)
     if _find_size(data_dir / UNFINISHED_REPAIR) >= 0:
         text = f"a repair of {data_dir} did not finish"
         raise StorageFault(text, repair_command(data_dir))
+
+
+def check_whole(data_dir: Path) -> None:
+    """Part of a backup looks as whole as all of it, and no repair can make more of it."""
+    if _find_size(data_dir / UNFINISHED_RESTORE) >= 0:
+        text = f"a restore into {data_dir} did not finish"
+        raise StorageFault(text, "millstream restore FILE --to OTHER_DIR")
 
 
 def has_table(data_dir: Path) -> bool:

@@ -38,7 +38,7 @@ from millstream.runtime.kernel_sync import open_kernel_sync
 from millstream.runtime.log_thread import LogThread
 from millstream.runtime.segment_thread import SegmentThread
 from millstream.runtime.shared_keeper import SharedKeeper
-from millstream.storage import doubt_mark
+from millstream.storage import doubt_mark, stop_mark
 from millstream.storage.directory import Directory
 from millstream.storage.disk import DiskFault
 from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
@@ -144,6 +144,8 @@ class DurableStore:
         for notice in directory.notices:
             if notice.kind == OLDER:  # what it does not name is there, and is used
                 self._log_line.warning("storage_adopted", text=notice.text)
+            elif notice.name in (stop_mark.NAME, doubt_mark.NAME):  # nothing is lost, and this start mends it
+                self._log_line.error("storage_damaged", range=notice.text)
             else:
                 self._on_damage(notice.text)
         for damage in [*directory.damage, *found.damage]:

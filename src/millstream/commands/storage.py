@@ -127,7 +127,14 @@ def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputO
 
 def find_folder(config: Path | None, set_: list[str] | None, next_step: str) -> Path:
     folder = load_settings(config, list(set_ or [])).config.data_dir
-    if not any((folder / name).exists() for name in DATA_NAMES):
+    try:
+        is_data = any((folder / name).exists() for name in DATA_NAMES)
+    except OSError as error:
+        from millstream.app.data_dir import describe
+
+        fault = describe(folder, error, "cannot be looked at")
+        raise CommandFailed(ExitCode.FAILED, f"{fault}.", fault.hint) from None
+    if not is_data:
         raise CommandFailed(ExitCode.USAGE, f"{folder} holds no data of a broker.", next_step)
     return folder
 
@@ -150,17 +157,19 @@ def _survey(folder: Path) -> Survey:
 def _stopped(folder: Path) -> Iterator[None]:
     """Keep brokers and checkpoints away meanwhile."""
     from millstream.app.data_dir import check_parts
-    from millstream.app.data_folder import StorageFault, lock
+    from millstream.app.data_folder import StorageFault, check_whole, lock
     from millstream.runtime.backup_hold import hold_checkpoints
     from millstream.runtime.start_fault import StartFault
 
     try:
         check_parts(folder)
+        check_whole(folder)
+    except StartFault as fault:
+        raise CommandFailed(ExitCode.FAILED, f"The data cannot be read: {fault}.", fault.hint) from None
+    try:
         descriptor = lock(folder)
     except StorageFault:
         raise CommandFailed(ExitCode.FAILED, f"A broker is running on {folder}; stop it first.") from None
-    except StartFault as fault:
-        raise CommandFailed(ExitCode.FAILED, f"The data cannot be read: {fault}.", fault.hint) from None
     try:
         with hold_checkpoints(folder):
             yield

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +13,16 @@ import pytest
 from data_directory import STREAM, WORK, DataDirectory, copy_directory, make_directory
 from typer.testing import CliRunner
 
+from millstream.app.data_dir import user_name
+from millstream.app.data_folder import UNFINISHED_RESTORE
 from millstream.app.server import Millstream
+from millstream.broker.conditions import STORAGE_DAMAGED
 from millstream.commands.tree import app
 from millstream.config.load import config_of
 from millstream.runtime.start_fault import StartFault
 from millstream.storage.log_files import file_name
 from millstream.storage.segment_format import index_name
+from millstream.storage.stop_mark import NAME as STOP_MARK
 
 OFF = {"enabled": False}
 FOLDERS = ["log", "state", "queues", "quarantine"]
@@ -39,14 +45,15 @@ def run(made: DataDirectory, *command: str) -> tuple[int, str]:
     return done.exit_code, done.stdout + done.stderr
 
 
-def start(made: DataDirectory) -> None:
+def start(made: DataDirectory) -> bool:
+    """Whether the broker says that something it holds is damaged."""
     values = {"data_dir": str(made.folder), "mqtt": {"port": 0}, "websocket": OFF, "amqp": OFF}
 
-    async def run_once() -> None:
-        async with Millstream(config_of(values)):
-            pass
+    async def run_once() -> bool:
+        async with Millstream(config_of(values)) as millstream:
+            return millstream.health.find(STORAGE_DAMAGED) is not None
 
-    asyncio.run(run_once())
+    return asyncio.run(run_once())
 
 
 def move_away(path: Path, target: Path) -> None:
@@ -183,3 +190,40 @@ def test_a_repair_takes_no_segment_for_lost_where_the_folder_of_a_queue_cannot_b
     folder.unlink()
     (tmp_path / "before").rename(folder)
     assert run(made, "storage", "verify")[0] == 0
+
+
+def test_what_a_restore_left_unfinished_is_never_called_good(made: DataDirectory) -> None:
+    (made.folder / UNFINISHED_RESTORE).mkdir()
+    with pytest.raises(StartFault, match="did not finish") as refused:
+        start(made)
+    for command in ("verify", "inspect", "repair"):
+        code, text = run(made, "storage", command)
+        assert (code, str(refused.value) in text, f"next: {refused.value.hint}" in text) == (1, True, True), (
+            text
+        )
+
+
+def test_a_missing_mark_of_a_stop_is_named_by_all_and_calls_for_nothing(made: DataDirectory) -> None:
+    start(made)
+    (made.folder / STOP_MARK).unlink()
+    code, text = run(made, "storage", "verify")
+    assert (code, "delivered as redelivered" in text) == (0, True)
+    assert not start(made)
+
+
+@pytest.mark.parametrize(("part", "mode"), [(".", 0), ("state", 0o500), ("lock", 0o400), ("manifest", 0)])
+def test_what_may_not_be_looked_at_is_named_with_the_command_that_permits_it(
+    made: DataDirectory, part: str, mode: int
+) -> None:
+    start(made)
+    denied = made.folder / part
+    denied.chmod(mode)
+    setting = ["--set", f"data_dir={made.folder}"]
+    try:
+        for command in ("verify", "repair"):
+            called = [sys.executable, "-m", "crash.unprivileged", "storage", command, *setting]
+            done = subprocess.run(called, capture_output=True, text=True, check=False)
+            assert (done.returncode, "Permission denied" in done.stderr) == (1, True), done.stderr
+            assert done.stderr.rstrip().endswith(f"next: sudo chown -R {user_name()} {denied}"), done.stderr
+    finally:
+        denied.chmod(0o700)
