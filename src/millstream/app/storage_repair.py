@@ -78,6 +78,7 @@ def _repair(disk: Disk, data_dir: Path, survey: Survey, failpoints: Failpoints, 
     if has_lost_any:
         write_mark(disk, EVERY_SESSION)  # what is lost, clients may still know
     failpoints.hit("repair.after_mark")
+    disk.make_folder(LOG_FOLDER)  # it may be what is missing
     _set_logs_aside(disk, data_dir, survey, done)
     failpoints.hit("repair.after_logs")
     if survey.table_fault:
@@ -131,7 +132,7 @@ def _set_logs_aside(disk: Disk, data_dir: Path, survey: Survey, done: list[str])
     """Files of other directories go; those that are cut short or lack something are kept as they are, and used."""
     for fault in survey.incomplete:
         path = data_dir / fault.name
-        if path.parent.name != LOG_FOLDER or not path.exists():
+        if not fault.name.startswith(f"{LOG_FOLDER}/") or not path.exists():
             continue
         if fault.kind == FOREIGN or not path.is_file():  # whoever copied a pipe would wait for ever
             move_aside(disk, data_dir, fault.name, done)
