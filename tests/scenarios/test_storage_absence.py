@@ -56,7 +56,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in names if path.is_file()}
 
 
-def refuse(folder: Path, home: Path) -> str:
+def refuse(folder: Path, home: Path, advice: str = "millstream storage verify") -> str:
     """What a start says that must not come about."""
     before = content(folder)
     broker = BrokerProcess(home, (*SETTINGS, f"data_dir={folder}"), ())
@@ -69,7 +69,7 @@ def refuse(folder: Path, home: Path) -> str:
     assert code is not None, f"it has started: {text}"
     assert code in (1, 2), f"ended by {code}: {text}"
     assert "Traceback" not in text
-    assert "millstream storage verify" in text
+    assert f"next: {advice}" in text
     assert content(folder) == before
     return text
 
@@ -201,11 +201,12 @@ def test_a_mark_that_cannot_be_opened_is_named_and_is_not_taken_for_one_that_is_
     whole = path.read_bytes() if path.exists() else b""
     path.unlink(missing_ok=True)
     path.symlink_to(name)  # to itself
-    assert f"{name}: Too many levels of symbolic links" in refuse(folder, tmp_path)
+    assert f"{name}: Too many levels of symbolic links" in refuse(folder, tmp_path, f"ls -ld {path}")
     assert path.is_symlink()
     code, _, error = storage("verify", folder)
     assert code == 1
     assert f"{name}: Too many levels of symbolic links" in error
+    assert f"next: ls -ld {path}" in error
     path.unlink()
     if whole:
         path.write_bytes(whole)

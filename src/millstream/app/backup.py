@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from millstream.app.data_dir import advise, check_parts
 from millstream.app.data_folder import (
     STATE,
     UNFINISHED_RESTORE,
@@ -23,6 +24,7 @@ from millstream.app.data_folder import (
     check_table_is_there,
     lock,
     recover_folder,
+    verify_command,
 )
 from millstream.runtime.backup_archive import ArchiveFault, ArchiveReader, list_files, write_archive
 from millstream.runtime.backup_pin import BackupBusy, pin_files
@@ -46,6 +48,7 @@ def make_backup(data_dir: Path, target: Path, on_progress: Progress) -> Manifest
     """`target` is replaced only by a whole backup; it is compressed if its name ends in gz."""
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
     try:
+        check_parts(data_dir)
         check_restored(data_dir)
         check_table_is_there(RealDisk(data_dir), data_dir)
         with pin_files(data_dir) as (folder, plan):
@@ -65,7 +68,7 @@ def make_backup(data_dir: Path, target: Path, on_progress: Progress) -> Manifest
     except ArchiveFault as fault:
         raise StorageFault(str(fault), "millstream backup FILE") from None
     except DiskFault as fault:
-        raise StorageFault(fault.text, "millstream storage verify") from None
+        raise StorageFault(fault.text, advise(data_dir, fault, verify_command(data_dir))) from None
     except OSError as error:
         text = f"{error.filename or target}: {error.strerror or error}"
         raise StorageFault(text, "millstream backup OTHER_FILE") from None
@@ -123,7 +126,7 @@ def _restore(reader: ArchiveReader, manifest: Manifest, target: Path, on_progres
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = lock(target)
     staging = target / UNFINISHED_RESTORE
-    is_done = False
+    is_done = is_begun = False
     try:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(mode=0o700)
@@ -141,11 +144,12 @@ def _restore(reader: ArchiveReader, manifest: Manifest, target: Path, on_progres
         if sessions:
             write_mark(RealDisk(staging), max(sessions))
         adopt_folder(RealDisk(staging), staging)
+        is_begun = True
         _put_in_place(staging, target)
         is_done = True
         return Restored(manifest, fold.state(), damage)
     finally:
-        if not is_done:
+        if not is_done and not is_begun:  # what is half in place keeps the folder that says so
             shutil.rmtree(staging, ignore_errors=True)
             if is_new:
                 shutil.rmtree(target, ignore_errors=True)

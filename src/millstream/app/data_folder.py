@@ -18,7 +18,7 @@ from millstream.storage.checkpoint import GENERATION, IDENTITY, find_removed
 from millstream.storage.directory import Directory, check_queues, open_directory, read_manifest
 from millstream.storage.disk import Disk, DiskFault
 from millstream.storage.fold import Fold
-from millstream.storage.log_files import file_number
+from millstream.storage.log_files import NUMBER_MAX, file_number
 from millstream.storage.log_format import FILE_HEADER_SIZE, find_file_header_fault
 from millstream.storage.log_recovery import log_names, read_file
 from millstream.storage.manifest import (
@@ -56,8 +56,15 @@ class QueueFolders:
         """Of those that hold something, in order."""
         if not self._folder.is_dir():
             return []
-        found = [path for path in self._folder.iterdir() if path.name.isdecimal() and path.is_dir()]
+        found = [path for path in self._folder.iterdir() if _is_number(path.name) and path.is_dir()]
         return sorted([int(path.name) for path in found if any(path.iterdir())])
+
+
+def _is_number(name: str) -> bool:
+    """As the folder of a queue is called."""
+    if not (name.isascii() and name.isdecimal()):
+        return False
+    return str(int(name)) == name and int(name) <= NUMBER_MAX
 
 
 def lock(data_dir: Path) -> int:
@@ -76,12 +83,17 @@ def lock(data_dir: Path) -> int:
 
 def check_restored(data_dir: Path) -> None:
     """Part of a backup, or what is half repaired, is not a state a broker may start from."""
+    check_whole(data_dir)
+    if _find_size(data_dir / UNFINISHED_REPAIR) >= 0:
+        text = f"a repair of {data_dir} did not finish"
+        raise StorageFault(text, repair_command(data_dir))
+
+
+def check_whole(data_dir: Path) -> None:
+    """Part of a backup looks as whole as all of it, and no repair can make more of it."""
     if _find_size(data_dir / UNFINISHED_RESTORE) >= 0:
         text = f"a restore into {data_dir} did not finish"
         raise StorageFault(text, "millstream restore FILE --to OTHER_DIR")
-    if _find_size(data_dir / UNFINISHED_REPAIR) >= 0:
-        text = f"a repair of {data_dir} did not finish"
-        raise StorageFault(text, f"millstream storage repair --set data_dir={data_dir}")
 
 
 def has_table(data_dir: Path) -> bool:
@@ -121,6 +133,10 @@ def read_state(disk: Disk, data_dir: Path) -> Fold:
 
 def verify_command(data_dir: Path) -> str:
     return f"millstream storage verify --set data_dir={data_dir}"
+
+
+def repair_command(data_dir: Path) -> str:
+    return f"millstream storage repair --set data_dir={data_dir}"
 
 
 def open_folder(disk: Disk, data_dir: Path) -> tuple[Directory, Recovery]:

@@ -16,8 +16,8 @@ from typing import Final
 import structlog
 
 from millstream.app.control import Control
-from millstream.app.data_dir import describe, prepare_data_dir
-from millstream.app.data_folder import StorageFault
+from millstream.app.data_dir import advise, describe, prepare_data_dir
+from millstream.app.data_folder import StorageFault, verify_command
 from millstream.app.live_policies import LivePolicies
 from millstream.app.memory import MemoryGuard
 from millstream.app.reader_process import ReaderProcess
@@ -158,7 +158,8 @@ class Millstream:
                 self.health,
             )
         except DiskFault as fault:
-            raise StorageFault(f"{config.data_dir}: {fault.text}", "millstream storage verify") from None
+            hint = advise(config.data_dir, fault, verify_command(config.data_dir))
+            raise StorageFault(f"{config.data_dir}: {fault.text}", hint) from None
         except OSError as error:
             path = config.data_dir if error.filename is None else Path(os.fsdecode(error.filename))
             raise describe(path, error, "cannot be used") from None

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from millstream.app.checkpoints import Checkpoints, Folded
-from millstream.app.data_dir import prepare_data_dir
+from millstream.app.data_dir import advise, prepare_data_dir
 from millstream.app.data_folder import (
     QueueFolders,
     StorageFault,
@@ -38,7 +38,7 @@ from millstream.runtime.kernel_sync import open_kernel_sync
 from millstream.runtime.log_thread import LogThread
 from millstream.runtime.segment_thread import SegmentThread
 from millstream.runtime.shared_keeper import SharedKeeper
-from millstream.storage import doubt_mark
+from millstream.storage import doubt_mark, stop_mark
 from millstream.storage.directory import Directory
 from millstream.storage.disk import DiskFault
 from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
@@ -55,6 +55,10 @@ FOLD_PAUSE_S: Final = 1.0  # before a checkpoint that failed is tried again; twi
 FOLD_PAUSE_S_MAX: Final = 30.0
 WRITE_OUT_S: Final = 2.0  # at the end, for a disk that takes nothing
 CHECKPOINT_END_S: Final = 10.0  # at the end, for a checkpoint that is under way
+
+
+def _refuse(data_dir: Path, fault: DiskFault) -> StorageFault:
+    return StorageFault(f"{data_dir}: {fault.text}", advise(data_dir, fault, verify_command(data_dir)))
 
 
 class DurableStore:
@@ -99,7 +103,7 @@ class DurableStore:
             is_unclear = any(notice.name == doubt_mark.NAME for notice in directory.notices)
             last_doubted = EVERY_SESSION if is_unclear else doubt_mark.find_last_doubted(self._disk)
         except DiskFault as fault:
-            raise StorageFault(f"{data_dir}: {fault.text}", verify_command(data_dir)) from None
+            raise _refuse(data_dir, fault) from None
         self._keeper = SharedKeeper(directory.keeper)
         self._has_segments = bool(QueueFolders(data_dir).numbers())
         fold, next_number = found.fold, found.next_number
@@ -140,6 +144,8 @@ class DurableStore:
         for notice in directory.notices:
             if notice.kind == OLDER:  # what it does not name is there, and is used
                 self._log_line.warning("storage_adopted", text=notice.text)
+            elif notice.name in (stop_mark.NAME, doubt_mark.NAME):  # nothing is lost, and this start mends it
+                self._log_line.error("storage_damaged", range=notice.text)
             else:
                 self._on_damage(notice.text)
         for damage in [*directory.damage, *found.damage]:
@@ -196,7 +202,7 @@ class DurableStore:
                 doubt_mark.write_mark(self._disk, last_session)
             self._keeper.doubt(last_session)
         except DiskFault as fault:
-            raise StorageFault(f"{self._data_dir}: {fault.text}", verify_command(self._data_dir)) from None
+            raise _refuse(self._data_dir, fault) from None
 
     def start(self) -> None:
         """From here on records may be handed out. Fold what earlier runs left in the log. One that fails leaves the directory to
@@ -220,7 +226,7 @@ class DurableStore:
             if self._is_doubt_over:
                 doubt_mark.remove_mark(self._disk)
         except DiskFault as fault:
-            raise StorageFault(f"{self._data_dir}: {fault.text}", verify_command(self._data_dir)) from None
+            raise _refuse(self._data_dir, fault) from None
 
     def release(self) -> None:
         """Of a start that failed: end the threads and give up the lock. What a stop would say is not said."""

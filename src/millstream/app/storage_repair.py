@@ -10,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from millstream.app.data_folder import STATE, StorageFault, adopt_folder, recover_folder
+from millstream.app.data_dir import advise
+from millstream.app.data_folder import STATE, StorageFault, adopt_folder, recover_folder, repair_command
 from millstream.app.storage_survey import Survey
 from millstream.app.table_repair import (
     copy_aside,
@@ -60,10 +61,10 @@ def repair_storage(data_dir: Path, survey: Survey, failpoints: Failpoints | None
     try:
         _repair(disk, data_dir, survey, failpoints or find_failpoints(), done)
     except DiskFault as fault:
-        raise StorageFault(fault.text, "millstream storage repair") from fault
+        raise StorageFault(fault.text, advise(data_dir, fault, repair_command(data_dir))) from fault
     except OSError as error:
         text = f"{error.filename or data_dir}: {error.strerror or error}"
-        raise StorageFault(text, "millstream storage repair") from error
+        raise StorageFault(text, advise(data_dir, error, repair_command(data_dir))) from error
     return done
 
 
@@ -77,6 +78,7 @@ def _repair(disk: Disk, data_dir: Path, survey: Survey, failpoints: Failpoints, 
     if has_lost_any:
         write_mark(disk, EVERY_SESSION)  # what is lost, clients may still know
     failpoints.hit("repair.after_mark")
+    disk.make_folder(LOG_FOLDER)  # it may be what is missing
     _set_logs_aside(disk, data_dir, survey, done)
     failpoints.hit("repair.after_logs")
     if survey.table_fault:
@@ -93,7 +95,7 @@ def _repair(disk: Disk, data_dir: Path, survey: Survey, failpoints: Failpoints, 
     _set_segments_aside(disk, data_dir, survey, done)
     failpoints.hit("repair.after_segments_aside")
     for checked in survey.segments:
-        _repair_segment(disk, checked, done)
+        _repair_segment(disk, data_dir, checked, done)
         failpoints.hit("repair.after_segment")
     if loss.has_lost_facts or survey.bad_stages:
         _fold_log(disk, data_dir, done)
@@ -112,13 +114,16 @@ def _repair(disk: Disk, data_dir: Path, survey: Survey, failpoints: Failpoints, 
     done.append("manifest: written anew")
 
 
-def _repair_segment(disk: Disk, checked: CheckedSegment, done: list[str]) -> None:
+def _repair_segment(disk: Disk, data_dir: Path, checked: CheckedSegment, done: list[str]) -> None:
+    index = index_name(checked.queue, checked.first)
+    if (data_dir / index).is_dir():  # no file can take its place
+        move_aside(disk, data_dir, index, done)
     for missing in checked.lost:
         _set_aside(disk, checked.name, missing.stored_start, missing.stored_end, done)
     if checked.fault is not None:
         _set_aside(disk, checked.name, 0, 32, done)
     if checked.is_index_bad and not checked.must_rewrite():
-        _set_aside(disk, index_name(checked.queue, checked.first), 0, 1 << 30, done)
+        _set_aside(disk, index, 0, 1 << 30, done)
     rewrite_segment(disk, checked)
     done.append(f"{checked.name}: {checked.records} records kept, its index made again")
 
@@ -127,9 +132,9 @@ def _set_logs_aside(disk: Disk, data_dir: Path, survey: Survey, done: list[str])
     """Files of other directories go; those that are cut short or lack something are kept as they are, and used."""
     for fault in survey.incomplete:
         path = data_dir / fault.name
-        if path.parent.name != LOG_FOLDER or not path.exists():
+        if not fault.name.startswith(f"{LOG_FOLDER}/") or not path.exists():
             continue
-        if fault.kind == FOREIGN:
+        if fault.kind == FOREIGN or not path.is_file():  # whoever copied a pipe would wait for ever
             move_aside(disk, data_dir, fault.name, done)
         else:
             target = copy_aside(path, data_dir / QUARANTINE / fault.name.replace("/", "-"))

@@ -27,6 +27,7 @@ from millstream.storage.manifest import (
     Incomplete,
     Manifest,
 )
+from millstream.storage.manifest import NAME as MANIFEST_NAME
 from millstream.storage.offset_gaps import load_gaps
 from millstream.storage.recovery import find_gap
 from millstream.storage.repair_mark import NAME as MARK_NAME
@@ -113,7 +114,9 @@ def survey_storage(data_dir: Path, on_progress: Progress, given: Disk | None = N
         survey.findings = [finding for finding in survey.findings if finding.file != STATE]
         queues, last_sequence, folded = _without_table(survey, disk, data_dir, fault.what, fault.kind)
     survey.progress = (last_sequence, folded)
-    survey.lost_facts = count_lost_facts(survey.manifest, content, survey.table_sequence, last_sequence)
+    is_older = any(fault.name == MANIFEST_NAME and fault.kind == OLDER for fault in survey.incomplete)
+    known = None if is_older else survey.manifest  # files that came after it are named nowhere
+    survey.lost_facts = count_lost_facts(known, content, survey.table_sequence, last_sequence)
     faults = survey.inventory.faults_by_queue()
     firsts = {queue: _list_own(disk, queue, faults.get(queue, [])) for queue in queues}
     total = len(content.files) + sum(len(found) for found in firsts.values())

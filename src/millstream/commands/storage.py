@@ -103,6 +103,7 @@ def repair(
 def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputOption = Output.TABLE) -> None:
     """Tell what would be restored: sessions, subscriptions, messages that wait, retained messages, queues."""
     from millstream.app.backup import count_state
+    from millstream.app.data_dir import advise
     from millstream.app.data_folder import read_state
     from millstream.runtime.disk_files import RealDisk
     from millstream.storage.disk import DiskFault
@@ -113,6 +114,7 @@ def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputO
             state = read_state(RealDisk(folder), folder).state()
         except DiskFault as fault:
             hint = f"millstream storage verify --set data_dir={folder}"
+            hint = advise(folder, fault, hint)
             raise CommandFailed(ExitCode.FAILED, f"It cannot be told: {fault.text}.", hint) from fault
         segments = [path.stat().st_size for path in sorted((folder / "queues").glob("*/*.segment"))]
     counts = count_state(state) | {"segments": len(segments), "segment_bytes": sum(segments)}
@@ -125,12 +127,20 @@ def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputO
 
 def find_folder(config: Path | None, set_: list[str] | None, next_step: str) -> Path:
     folder = load_settings(config, list(set_ or [])).config.data_dir
-    if not any((folder / name).exists() for name in DATA_NAMES):
+    try:
+        is_data = any((folder / name).exists() for name in DATA_NAMES)
+    except OSError as error:
+        from millstream.app.data_dir import describe
+
+        fault = describe(folder, error, "cannot be looked at")
+        raise CommandFailed(ExitCode.FAILED, f"{fault}.", fault.hint) from None
+    if not is_data:
         raise CommandFailed(ExitCode.USAGE, f"{folder} holds no data of a broker.", next_step)
     return folder
 
 
 def _survey(folder: Path) -> Survey:
+    from millstream.app.data_dir import advise, look_command
     from millstream.app.storage_survey import survey_storage
     from millstream.commands.backup import progress_bar
     from millstream.storage.disk import DiskFault
@@ -139,15 +149,23 @@ def _survey(folder: Path) -> Survey:
         with progress_bar(is_of_files=True) as on_progress:
             return survey_storage(folder, on_progress)
     except DiskFault as fault:
-        raise CommandFailed(ExitCode.FAILED, f"The disk refuses to read {fault.text}.") from fault
+        hint = advise(folder, fault, look_command(folder))
+        raise CommandFailed(ExitCode.FAILED, f"The disk refuses to read {fault.text}.", hint) from fault
 
 
 @contextmanager
 def _stopped(folder: Path) -> Iterator[None]:
     """Keep brokers and checkpoints away meanwhile."""
-    from millstream.app.data_folder import StorageFault, lock
+    from millstream.app.data_dir import check_parts
+    from millstream.app.data_folder import StorageFault, check_whole, lock
     from millstream.runtime.backup_hold import hold_checkpoints
+    from millstream.runtime.start_fault import StartFault
 
+    try:
+        check_parts(folder)
+        check_whole(folder)
+    except StartFault as fault:
+        raise CommandFailed(ExitCode.FAILED, f"The data cannot be read: {fault}.", fault.hint) from None
     try:
         descriptor = lock(folder)
     except StorageFault:

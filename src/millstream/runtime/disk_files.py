@@ -21,6 +21,14 @@ def _refuse(error: OSError, name: str) -> NoReturn:
     ) from error
 
 
+def _may_be_file(entry: os.DirEntry[str]) -> bool:
+    """Of what cannot be looked at whoever opens it is told why."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return True
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RealFile(DiskFile):
     def __init__(self, descriptor: int, name: str) -> None:
@@ -125,13 +133,16 @@ class RealDisk(Disk):
             _refuse(error, name)
 
     def names(self, folder: str) -> list[str]:
+        path = self._root / folder
         try:
-            entries = list(os.scandir(self._root / folder))
-        except (FileNotFoundError, NotADirectoryError):
+            entries = list(os.scandir(path))
+        except FileNotFoundError as error:
+            if os.path.islink(path):
+                raise DiskFault(f"{folder}: it is a link to what is not there") from error
             return []
         except OSError as error:
             _refuse(error, folder)
-        return sorted([f"{folder}/{entry.name}" for entry in entries if entry.is_file()])
+        return sorted([f"{folder}/{entry.name}" for entry in entries if _may_be_file(entry)])
 
     def make_folder(self, folder: str) -> None:
         try:

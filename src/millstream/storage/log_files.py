@@ -32,6 +32,7 @@ from millstream.storage.log_format import (
 
 FOLDER: Final = "log"
 SUFFIX: Final = ".log"
+NUMBER_MAX: Final = 1 << 62  # far more than there will ever be, and there is room behind it
 PREPARED: Final = f"{FOLDER}/next.part"
 FILL_SIZE: Final = 256 * 1024  # that much is written through at once
 SMALL_BATCH: Final = 16 * 1024  # a larger one fills blocks of its own, and would write most of them twice
@@ -43,6 +44,14 @@ def file_name(number: int) -> str:
 
 def file_number(name: str) -> int:
     return int(name[len(FOLDER) + 1 : -len(SUFFIX)])
+
+
+def is_log_name(name: str) -> bool:
+    """Whether a file of this folder has a name that `file_name` gives."""
+    stem, suffix = name[len(FOLDER) + 1 : -len(SUFFIX)], name[-len(SUFFIX) :]
+    if suffix != SUFFIX or not (stem.isascii() and stem.isdecimal()):
+        return False
+    return int(stem) <= NUMBER_MAX and file_name(int(stem)) == name
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.storage.disk import Disk
-from millstream.storage.log_files import FOLDER, SUFFIX, file_number
+from millstream.storage.log_files import FOLDER, file_number, is_log_name
 from millstream.storage.log_format import (
     BATCH_HEAD_SIZE,
     BATCH_MAGIC,
@@ -75,7 +75,8 @@ class RecoveredFile:
 
 
 def log_names(disk: Disk) -> list[str]:
-    return [name for name in disk.names(FOLDER) if name.endswith(SUFFIX)]
+    """Others in the folder are not ours."""
+    return [name for name in disk.names(FOLDER) if is_log_name(name)]
 
 
 def read_file(disk: Disk, name: str, is_last: bool, known_salt: int = UNKNOWN_SALT) -> RecoveredFile:

@@ -81,7 +81,7 @@ def decode_names(names: list[str]) -> tuple[list[int], list[int]]:
     indexes: list[int] = []
     for name in names:
         stem, dot, suffix = name.rpartition("/")[2].partition(".")
-        if len(stem) != 20 or not stem.isdecimal():
+        if len(stem) != 20 or not (stem.isascii() and stem.isdecimal()) or int(stem) > OFFSET_MAX:
             continue
         if dot + suffix == SEGMENT_SUFFIX:
             segments.append(int(stem))

@@ -132,6 +132,22 @@ def test_no_broker_starts_where_a_restore_was_killed_and_another_restore_clears_
     check_restored(tmp_path / "new")
 
 
+def test_no_broker_starts_where_a_restore_failed_when_part_of_it_was_in_place(
+    archive: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "new"
+    target.mkdir()
+
+    def put_something_in_the_way(step: str, done: int, total: int) -> None:
+        (target / "state" / "x").mkdir(parents=True, exist_ok=True)
+
+    with pytest.raises(StorageFault):
+        restore_backup(archive, target, put_something_in_the_way)
+    assert (target / "log").is_dir()
+    with pytest.raises(StorageFault, match="did not finish"):
+        check_restored(target)
+
+
 def test_a_backup_waits_for_a_checkpoint_to_end(data_dir: Path, tmp_path: Path) -> None:
     order: list[str] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -311,3 +312,35 @@ def test_a_table_of_another_broker_is_told_by_its_segments_where_no_log_is_left(
     for path in (made.folder / "log").glob("*.log"):
         path.unlink()
     assert "state" in [found.file for found in made.damaged()]
+
+
+@pytest.mark.parametrize("folder", ["data", "log"])
+def test_a_directory_without_the_folder_of_its_log_is_repaired_whatever_it_is_called(
+    either: DataDirectory, tmp_path: Path, folder: str
+) -> None:
+    made = copy_directory(either, tmp_path / "copy" / folder)
+    shutil.rmtree(made.folder / "log")
+    made.repair()
+    assert made.damaged() == []
+    assert made.records(STREAM) == {offset: b"%d of %d" % (offset, STREAM) for offset in range(40)}
+    made.start()
+    assert made.next_offset(STREAM) >= 50
+
+
+def test_a_manifest_that_is_older_than_the_table_does_not_say_what_is_lost_of_the_log(tmp_path: Path) -> None:
+    made = make_directory(tmp_path / "data")
+    shutil.copytree(made.folder / "log", tmp_path / "log")
+    shutil.copyfile(made.folder / "manifest", tmp_path / "manifest")
+    made.start()
+    made.append(STREAM, 5)
+    made.fold()
+    made.append(STREAM, 7)
+    made.stop()
+    shutil.rmtree(made.folder / "log")
+    (tmp_path / "log").rename(made.folder / "log")
+    shutil.copyfile(tmp_path / "manifest", made.folder / "manifest")
+    made.repair()
+    assert made.damaged() == []
+    assert len(made.records(STREAM)) == 55
+    made.start()
+    assert made.next_offset(STREAM) >= 62
