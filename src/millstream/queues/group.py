@@ -152,15 +152,14 @@ class Group:
         return self.pending.get(int(offset))
 
     def settle(self, pending: Pending, outcome: Outcome, reason: str) -> None:
-        self.settle_many([pending], outcome, reason)
+        self.settle_one(pending, outcome, reason)
+        self.queue.come_back() if self.turns.is_crowded() else self.dispatch()
 
     def settle_many(self, answered: list[Pending], outcome: Outcome, reason: str) -> None:
         """All of them before anything is handed out again."""
         for pending in answered:
             self.settle_one(pending, outcome, reason)
-        if not self.turns.is_crowded():
-            return self.dispatch()
-        self.queue.come_back()
+        self.queue.come_back() if self.turns.is_crowded() else self.dispatch()
 
     def settle_one(self, pending: Pending, outcome: Outcome, reason: str) -> None:
         """The caller lets the group hand out afterwards."""
