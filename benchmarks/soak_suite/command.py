@@ -32,6 +32,7 @@ SETTINGS: Final = (
     "broker.route_cache_size=2000",  # the churn publishes to ten new topics a second
     "storage.log_file_size=4MiB",
     "storage.segment_size=4MiB",
+    "storage.stall_timeout=30s",  # the disk is shared with whatever else the machine does
 )
 WHOLE_MINUTES: Final = 60.0
 LINES: Final = 20  # progress on the terminal
