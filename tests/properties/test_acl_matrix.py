@@ -64,6 +64,8 @@ def topics_of(filter: str) -> frozenset[str]:
 
 
 def oracle(document: dict[str, object], action: str, who: Principal, client_id: str, asked: str) -> bool:
+    if action == "publish" and asked.startswith("$SYS/") and not asked.startswith("$SYS/broker/connection/"):
+        return False  # the broker's own to write, whatever the rules say
     verb = "publish" if action == "publish" else "subscribe"
     wanted = topics_of(asked) if action == "subscribe" else frozenset([asked])
     found = set()
