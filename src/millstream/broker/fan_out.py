@@ -38,6 +38,25 @@ def steps_of(route: Route) -> i64:
     return count // RECEIVERS_PER_STEP if count > RECEIVERS_FEW else 0
 
 
+def stored_bytes_of(route: Route, message: Message) -> i64:
+    """Of payload, in all queues that store a copy of their own: what a message to several of them multiplies."""
+    copies: i64 = 0
+    for target in route.targets:
+        if target.outlet.copies_payload():
+            copies += 1
+    return copies * len(message.payload)
+
+
+def stores_too_much(route: Route, message: Message, bytes_max: i64) -> bool:
+    """More than one message may. One queue takes whatever the broker takes."""
+    targets: i64 = len(route.targets)
+    size: i64 = len(message.payload)
+    if targets < 2 or targets * size <= bytes_max:
+        return False
+    stored: i64 = stored_bytes_of(route, message)
+    return stored > bytes_max and stored > size
+
+
 def name_for(route: Route, message: Message) -> Message:
     """As subscribers get it: by the topic that they subscribed to and that they have the right to. Queues keep it by its own."""
     return message.under(route.topic) if route.renames else message

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from millstream.broker.conditions import LIMIT_REACHED
 from millstream.broker.exchange_access import ExchangeAccess
-from millstream.broker.fan_out import name_for, steps_of
+from millstream.broker.fan_out import name_for, steps_of, stored_bytes_of, stores_too_much
 from millstream.broker.health import Health
 from millstream.broker.owner_rights import OwnerRights
 from millstream.broker.tasks import TaskQueue
@@ -30,6 +30,7 @@ from millstream.routing.exchanges import COPIES_STEPS_MAX
 from millstream.routing.router import Route
 
 SHOWN_MAX: Final = 200  # bytes of a topic in a sentence
+STORED_BYTES_PER_STEP: Final[i64] = 1024
 
 
 @final
@@ -48,6 +49,7 @@ class LetterPost(ExchangePort):
         self._rights = rights
         self._counters = counters
         self._queues_max: i64 = limits.queues_per_message_max
+        self._stored_bytes_max: i64 = limits.stored_bytes_per_message_max
         self._agenda = agenda
         self._tasks = tasks
         self._health = health
@@ -115,16 +117,19 @@ class LetterPost(ExchangePort):
             self._tasks.spend(steps)
             self._agenda.spend(steps)
 
-    def _is_too_wide(self, route: Route) -> bool:
-        """Whether it would go to more queues than any message may."""
-        if len(route.targets) <= self._queues_max:
+    def _is_too_wide(self, route: Route, letter: Message) -> bool:
+        """Whether it would go to more queues, or take more bytes in them, than any message may."""
+        limit = ""
+        if len(route.targets) > self._queues_max:
+            count: i64 = sum([target.outlet.is_storing() for target in route.targets])
+            if count > self._queues_max:
+                limit = f"go to more than {self._queues_max} queues, as many as broker.max_queues_per_message allows"
+        if not limit and stores_too_much(route, letter, self._stored_bytes_max):
+            limit = f"store more than {self._stored_bytes_max} bytes (broker.max_stored_bytes_per_message)"
+        if not limit:
             return False
-        count: i64 = sum([target.outlet.is_storing() for target in route.targets])
-        if count <= self._queues_max:
-            return False
-        limit = f"{self._queues_max} queues, as many as broker.max_queues_per_message allows"
         topic = route.topic[:SHOWN_MAX].decode("utf-8", "replace")
-        self._health.report(LIMIT_REACHED, f"a dead letter would go to more than {limit}: {topic}")
+        self._health.report(LIMIT_REACHED, f"a dead letter would {limit}: {topic}")
         return True
 
     def _tell_cut(self, exchange: str, count: i64) -> None:
@@ -141,9 +146,9 @@ class LetterPost(ExchangePort):
 
     def _hand_over(self, route: Route, letter: Message, seen: dict[int, None]) -> bool:
         """To those who have not got it by another of its keys."""
-        if self._is_too_wide(route):
+        if self._is_too_wide(route, letter):
             return False
-        self._spend(steps_of(route))
+        self._spend(steps_of(route) + stored_bytes_of(route, letter) // STORED_BYTES_PER_STEP)
         cycle = find_cycle(letter)
         told = name_for(route, letter)
         is_taken = False

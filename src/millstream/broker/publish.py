@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from millstream.broker.account import Account
 from millstream.broker.conditions import LIMIT_REACHED
-from millstream.broker.fan_out import RECEIVERS_AT_ONCE, FanOut, name_for, receivers_of
+from millstream.broker.fan_out import RECEIVERS_AT_ONCE, FanOut, name_for, receivers_of, stores_too_much
 from millstream.broker.health import Health
 from millstream.broker.session import Session
 from millstream.model.burst import Burst
@@ -49,6 +49,7 @@ class Publishing:
         self._async_fan_out = limits.async_fan_out
         self._pending_max: i64 = limits.fan_out_pending_max
         self._queues_max: i64 = limits.queues_per_message_max
+        self._stored_bytes_max: i64 = limits.stored_bytes_per_message_max
         self._pending: deque[tuple[Account, Route, Message, Outlet | None]] = deque()
         self._rest: FanOut | None = None  # of what was just published
 
@@ -209,12 +210,17 @@ class Publishing:
                     return refusal
                 count += 1
         if count > self._queues_max:
-            topic = message.topic[:SHOWN_MAX].decode("utf-8", "replace")
             limit = f"{self._queues_max} queues, as many as broker.max_queues_per_message allows"
-            text = f"a message of {message.publisher} would go to more than {limit}: {topic}"
-            self._health.report(LIMIT_REACHED, text)
-            return QUOTA_EXCEEDED
+            return self._refuse_wide(message, f"go to more than {limit}")
+        if stores_too_much(route, message, self._stored_bytes_max):
+            limit = f"store more than {self._stored_bytes_max} bytes (broker.max_stored_bytes_per_message)"
+            return self._refuse_wide(message, f"{limit} in {count} queues")
         return SUCCESS
+
+    def _refuse_wide(self, message: Message, limit: str) -> Reason:
+        topic = message.topic[:SHOWN_MAX].decode("utf-8", "replace")
+        self._health.report(LIMIT_REACHED, f"a message of {message.publisher} would {limit}: {topic}")
+        return QUOTA_EXCEEDED
 
     def _deliver_shares(self, route: Route, message: Message) -> None:
         assert route.shares is not None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from millstream.config.amqp import Amqp
 from millstream.config.rates import RateLimit
-from millstream.config.schema import PACKET_OVERHEAD, Config
+from millstream.config.schema import PACKET_OVERHEAD, Broker, Config
 from millstream.model.limits import Limits
 
 
@@ -61,15 +61,22 @@ def to_limits(config: Config) -> Limits:
         max_ack_pending=mqtt.max_ack_pending,
         route_cache_max=broker.route_cache_size,
         shapes_max=broker.max_filter_shapes,
-        queues_per_message_max=broker.max_queues_per_message,
         share_groups_max=broker.max_share_groups,
         sys_interval_s=broker.sys_interval,
-        queue_auto_create=broker.queue_auto_create,
         revoked_bindings=config.auth.revoked_bindings,
+    )
+    return _with_amqp(_with_rates(_with_queues(limits, broker), config.ratelimit), config.amqp)
+
+
+def _with_queues(limits: Limits, broker: Broker) -> Limits:
+    return replace(
+        limits,
+        queues_per_message_max=broker.max_queues_per_message,
+        stored_bytes_per_message_max=broker.max_stored_bytes_per_message,
+        queue_auto_create=broker.queue_auto_create,
         queue_backlog_max=broker.queue_backlog_messages,
         queue_backlog_bytes_max=broker.queue_backlog_bytes,
     )
-    return _with_amqp(_with_rates(limits, config.ratelimit), config.amqp)
 
 
 def _with_rates(limits: Limits, rates: RateLimit) -> Limits:

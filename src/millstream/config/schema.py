@@ -274,6 +274,14 @@ class Broker(Section):
         minimum=1,
         maximum=10_000_000,
     )
+    max_stored_bytes_per_message: Size = setting(
+        _DEFAULTS.stored_bytes_per_message_max,
+        "Bytes that one message may take in all durable queues it goes to, together: each of them stores a copy. A message "
+        "that would take more is refused. One queue takes every message that is not too large for the broker.",
+        unit="bytes",
+        minimum=1,
+        maximum=1024 * GIB,
+    )
     max_share_groups: Whole = setting(
         _DEFAULTS.share_groups_max,
         "Share groups of an account beside the first of each filter: a message goes to one member of each.",

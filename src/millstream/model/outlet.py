@@ -60,6 +60,10 @@ class Outlet(Holder):
         """Whether it keeps messages for later: then it takes part in the confirm and may refuse."""
         return False
 
+    def copies_payload(self) -> bool:
+        """Whether it stores a copy of its own of every message; others share one."""
+        return False
+
     def find_refusal(self, message: Message) -> Reason:
         """SUCCESS, or why it cannot take this message now. Asked of storing outlets before anybody gets it."""
         return Reason.SUCCESS

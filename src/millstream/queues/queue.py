@@ -155,6 +155,9 @@ class Queue(Outlet):
     def is_storing(self) -> bool:
         return True
 
+    def copies_payload(self) -> bool:
+        return self.is_durable
+
     def find_refusal(self, message: Message) -> Reason:
         """SUCCESS, or why this message cannot be taken now."""
         return find_refusal(self, message) if self.is_bounded or self.usage.is_full else SUCCESS

@@ -6,7 +6,7 @@ from fakes import FakeRun, World, make_message
 
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
-from millstream.queues.definition import EPHEMERAL, Definition
+from millstream.queues.definition import EPHEMERAL, WORK, Definition
 from millstream.routing.shares import LARGE
 
 
@@ -173,6 +173,33 @@ def test_a_message_that_would_go_to_very_many_queues_is_refused_and_its_publishe
     assert [int(queue.depth()) for queue in queues] == [1, 1, 1, 0]
     assert len(line.sent) == 1
     assert "broker.max_queues_per_message" in str([each.cause for each in world.broker.health.active()])
+
+
+def test_a_message_that_would_take_too_much_room_in_durable_queues_is_refused_and_told() -> None:
+    """Each of them stores a copy; queues in memory share one."""
+    world = World(Limits(stored_bytes_per_message_max=2000))
+    catalog = world.account.queues.catalog
+    durable = [catalog.declare(f"d{number}", Definition(WORK)) for number in range(3)]
+    in_memory = [catalog.declare(f"m{number}", Definition(EPHEMERAL)) for number in range(5)]
+    for queue in (*durable[:2], *in_memory):
+        catalog.bind(queue, "t")
+    assert world.publish(b"t", b"x" * 1000, 1) is Reason.SUCCESS
+    assert world.publish(b"t", b"x" * 1001, 1) is Reason.QUOTA_EXCEEDED
+    catalog.bind(durable[2], "t")
+    assert world.publish(b"t", b"x" * 1000, 1) is Reason.QUOTA_EXCEEDED
+    assert [int(queue.depth()) for queue in durable] == [1, 1, 0]
+    assert [int(queue.depth()) for queue in in_memory] == [1] * 5
+    assert "broker.max_stored_bytes_per_message" in str([each.cause for each in world.broker.health.active()])
+
+
+def test_one_queue_takes_a_message_however_large() -> None:
+    world = World(Limits(stored_bytes_per_message_max=10))
+    queue = world.account.queues.catalog.declare("q", Definition(WORK))
+    world.account.queues.catalog.bind(queue, "t")
+    session, line = world.connect("reader")
+    world.subscribe(session, b"t", 1)
+    assert world.publish(b"t", b"x" * 1000, 1) is Reason.SUCCESS
+    assert (int(queue.depth()), len(line.sent)) == (1, 1)
 
 
 def test_a_member_of_a_large_share_group_is_found_as_soon_as_it_connects() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from millstream.broker.fan_out import receivers_of, steps_of
+from millstream.broker.fan_out import receivers_of, steps_of, stored_bytes_of
 from millstream.broker.publish import weight_of
 from millstream.broker.tasks import STEPS_PER_SLICE
 from millstream.model.errors import Reason, Refused
@@ -31,7 +31,7 @@ from millstream.protocols.amqp091.mapping import (
     without_blind_copies,
 )
 from millstream.protocols.amqp091.reply_to import ADDRESS_PREFIX, REPLY_TO, with_reply_address
-from millstream.protocols.amqp091.transaction import RECEIVERS_MAX, ROUTING_STEPS_MAX
+from millstream.protocols.amqp091.transaction import BYTES_MAX, RECEIVERS_MAX, ROUTING_STEPS_MAX
 from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import BasicNack, BasicPublish, BasicReturn
 from millstream.protocols.amqp091.wire.properties import decode_properties, delivery_mode_of, without_headers
@@ -166,6 +166,10 @@ class Publisher:
         receivers = sum(int(receivers_of(each[1])) for each in prepared if each is not None)
         if receivers > RECEIVERS_MAX:
             text = f"the transaction would reach {receivers} receivers (limit: {RECEIVERS_MAX}); commit more often"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
+        stored = sum(int(stored_bytes_of(each[1], each[0])) for each in prepared if each is not None)
+        if stored > BYTES_MAX and len(events) > 1:
+            text = f"the transaction would store {stored} bytes in durable queues (limit: {BYTES_MAX}); commit more often"
             raise Refused(Reason.PRECONDITION_FAILED, text)
         refused = 0
         for at, event in enumerate(events):

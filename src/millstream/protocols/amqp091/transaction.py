@@ -16,7 +16,7 @@ OPERATIONS_MAX: Final = 20_000  # a commit is one turn of the loop
 RECEIVERS_MAX: Final = 40_000  # of all its messages together, for the same reason
 ROUTING_STEPS_MAX: Final = 100_000  # microseconds, about, that finding the routes of its messages may take
 REJECTED_OPERATIONS: Final = 25  # that a rejected delivery counts for: it may become a dead letter
-BYTES_MAX: Final = 256 * 1024 * 1024
+BYTES_MAX: Final = 64 * 1024 * 1024  # that it holds, and that its messages take in durable queues together
 
 
 @final
@@ -28,7 +28,9 @@ class TransactionRoom:
         self.size_bytes = 0
 
     def take(self, operations: int, size_bytes: int) -> None:
-        if self.operations + operations > OPERATIONS_MAX or self.size_bytes + size_bytes > BYTES_MAX:
+        # one message always fits
+        is_too_large = self.size_bytes > 0 and self.size_bytes + size_bytes > BYTES_MAX
+        if self.operations + operations > OPERATIONS_MAX or is_too_large:
             text = f"the transactions of a connection hold at most {OPERATIONS_MAX} operations and {BYTES_MAX} bytes"
             raise Refused(Reason.PRECONDITION_FAILED, text)
         self.operations += operations

@@ -11,7 +11,12 @@ from millstream.broker.queue_access import GROUPS_MAX
 from millstream.model.limits import Limits
 from millstream.model.message import NANOSECONDS
 from millstream.protocols.amqp091.consuming import UNSETTLED_BYTES_MAX
-from millstream.protocols.amqp091.transaction import OPERATIONS_MAX, RECEIVERS_MAX, ROUTING_STEPS_MAX
+from millstream.protocols.amqp091.transaction import (
+    BYTES_MAX,
+    OPERATIONS_MAX,
+    RECEIVERS_MAX,
+    ROUTING_STEPS_MAX,
+)
 from millstream.protocols.amqp091.wire.field_table import FieldTable, Timestamp
 from millstream.protocols.amqp091.wire.methods import (
     BasicAck,
@@ -226,6 +231,26 @@ def test_a_transaction_whose_messages_are_too_costly_to_route_is_refused_before_
     peer.receive(publish(b"", exchange=b"amq.headers", properties=properties, channel=2) * 50)
     peer.take()
     assert [type(answer) for answer in peer.say(TxCommit(), 2)] == [TxCommitOk]
+
+
+def test_a_transaction_that_would_store_too_much_is_refused_before_its_first_publish() -> None:
+    world = AmqpWorld()
+    names = [b"q%d" % number for number in range(40)]
+    binds = [QueueBind(name, b"amq.fanout", b"", False, {}) for name in names]
+    peer = client_with(world, *(queue(name) for name in names), *binds, TxSelect())
+    body = bytes(100_000)
+    room = BYTES_MAX // len(names) // len(body)
+    peer.receive(publish(b"", body, b"amq.fanout") * (room + 1))
+    close = peer.say(TxCommit(), 1)[0]
+    assert isinstance(close, ChannelClose)
+    assert close.reply_code == 406
+    assert b"bytes in durable queues" in close.reply_text
+    assert ready(world, "q0") == 0
+    peer.open_channel(2)
+    peer.receive(frames_of(TxSelect(), channel=2) + publish(b"", body, b"amq.fanout", channel=2) * room)
+    peer.take()
+    assert [type(answer) for answer in peer.say(TxCommit(), 2)] == [TxCommitOk]
+    assert ready(world, "q0") == room
 
 
 def test_a_transaction_that_is_rolled_back_gives_its_room_back() -> None:

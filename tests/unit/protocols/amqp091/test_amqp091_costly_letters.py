@@ -162,3 +162,19 @@ def test_a_letter_that_would_go_to_more_queues_than_a_message_may_is_dropped_and
     assert (dying.counters.dead_lettered, dying.counters.dropped) == (1, 1)
     [told] = [each for each in world.broker.health.active() if each.condition is LIMIT_REACHED]
     assert told.cause.startswith("a dead letter would go to more than 3 queues, as many as broker.max_queues")
+
+
+def test_a_letter_that_would_take_too_much_room_in_durable_queues_is_dropped_and_told() -> None:
+    world = AmqpWorld(Limits(stored_bytes_per_message_max=100))
+    names = [b"to%d" % number for number in range(3)]
+    peer = client_with(
+        world,
+        queue(arguments={b"x-dead-letter-exchange": b"amq.fanout"}),
+        *[queue(name, durable=True) for name in names],
+        *[QueueBind(name, b"amq.fanout", b"", False, {}) for name in names],
+    )
+    for body, letters in ((b"x" * 33, 1), (b"x" * 34, 1)):
+        peer.receive(publish(b"q", body=body) + frames_of(BasicGet(b"q", False), BasicNack(0, True, False)))
+        assert [ready(world, name.decode()) for name in names] == [letters] * 3
+    [told] = [each for each in world.broker.health.active() if each.condition is LIMIT_REACHED]
+    assert "broker.max_stored_bytes_per_message" in told.cause
