@@ -19,7 +19,7 @@ from millstream.broker.memory_port import OFFENCE_BYTES, MemoryPort, Offender
 from millstream.broker.memory_survey import transient_bytes
 from millstream.broker.session import Session
 from millstream.broker.tasks import Task
-from millstream.queues.overflow import drop_head
+from millstream.queues.overflow import cost_of_drop, drop_head
 from millstream.queues.queue import Queue
 
 STEPS_PER_OFFENDER: Final[i64] = 50  # it is logged
@@ -162,13 +162,14 @@ class TransientQueue(Offender):
         before: i64 = transient_bytes(queue)
         target: i64 = max(self._target, before - wanted)
         dropped: i64 = 0
-        dropped_max: i64 = steps // STEPS_PER_DROP + 1
+        steps_per_drop: i64 = STEPS_PER_DROP * cost_of_drop(queue)
+        dropped_max: i64 = steps // steps_per_drop + 1
         while dropped < dropped_max and transient_bytes(queue) > target:
             if queue.is_removed or not drop_head(queue, False):
                 self.is_done = True
                 break
             dropped += 1
-        self.steps = dropped * STEPS_PER_DROP
+        self.steps = dropped * steps_per_drop
         self._account.counters.dropped_memory += dropped
         left: i64 = transient_bytes(queue)
         self.is_done = self.is_done or left <= target

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SLICE: Final[i64] = 2048  # records that go before others have their turn
 LETTERS_SLICE: Final[i64] = 256  # where each of them becomes a dead letter, which takes longer
+GROUPS_PER_DROP: Final[i64] = 8  # so many groups let go of a record in the time that it takes itself
+GROUPS_FEW: Final[i64] = 16  # with more of them room is made in slices, not before each message
 
 
 def find_refusal(queue: Queue, message: Message) -> Reason:
@@ -63,7 +65,7 @@ def bound(queue: Queue, message: Message, is_dead_letter: bool) -> None:
         definition.overflow == "dead_letter" or definition.dead_letter_exchange is not None
     ):
         return  # a dead letter makes no other
-    if queue.catalog.posting or definition.bounds_ready:
+    if queue.catalog.posting or definition.bounds_ready or len(queue.groups) > GROUPS_FEW:
         queue.is_to_bound = True
     else:
         make_room(queue, 1, queue.size_of(message))
@@ -113,7 +115,7 @@ def make_room(queue: Queue, count: i64, size: i64) -> None:
 def bound_now(queue: Queue) -> None:
     """What it has too much goes; where that is very much, the rest of it in the next turns."""
     dropped: i64 = 0
-    most: i64 = LETTERS_SLICE if _buries(queue) else SLICE
+    most: i64 = max(1, (LETTERS_SLICE if _buries(queue) else SLICE) // cost_of_drop(queue))
     mark: i64 = queue.agenda.letter_mark()
     while not has_room(queue, 0, 0):
         if dropped == most or queue.agenda.is_costly(mark):
@@ -157,6 +159,11 @@ def drop_head(queue: Queue, buries: bool = True) -> bool:
             group.finish(offset, offset)
     queue.let_go()
     return True
+
+
+def cost_of_drop(queue: Queue) -> i64:
+    """Every group lets go of the record: in multiples of what it takes with a few of them."""
+    return 1 + len(queue.groups) // GROUPS_PER_DROP
 
 
 def _buries(queue: Queue) -> bool:

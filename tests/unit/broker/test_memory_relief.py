@@ -10,6 +10,7 @@ from millstream.broker.conditions import MEMORY_CRITICAL, MEMORY_HIGH, PUBLISHER
 from millstream.broker.line import Line
 from millstream.broker.memory_port import MemoryPort, Offender
 from millstream.broker.memory_relief import MemoryRelief
+from millstream.broker.memory_shedding import TransientQueue
 from millstream.broker.memory_survey import MemorySurvey, transient_bytes
 from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.model.errors import Reason
@@ -372,6 +373,23 @@ def test_a_tick_lets_go_of_no_more_than_a_slice_however_many_offend() -> None:
         pass
     assert [world.depth(f"q{number}") for number in range(5)] == [1000] * 5
     assert len(world.port.told) == 5
+
+
+def test_a_queue_with_very_many_groups_lets_go_of_a_few_messages_in_each_slice() -> None:
+    world = ReliefWorld()
+    world.fill_transient("bulk", 1000, 1000)
+    queue = world.account.queues.catalog.get("bulk")
+    for number in range(800):
+        queue.get_group(f"g{number}", b"")
+    offender = TransientQueue(queue, world.account)
+    slices = 0
+    while not offender.is_done:
+        before = queue.depth()
+        offender.shrink(MEMORY_LIMIT, 100)
+        assert before - queue.depth() <= 1
+        assert offender.steps >= 100 or offender.is_done
+        slices += 1
+    assert slices >= 500
 
 
 def test_one_that_can_let_go_of_nothing_keeps_none_of_those_behind_it() -> None:

@@ -7,6 +7,7 @@ from queue_world import QueueWorld
 
 from millstream.model.errors import Reason
 from millstream.model.outcome import Outcome
+from millstream.queues.overflow import SLICE, cost_of_drop
 from millstream.queues.queue import Queue
 
 KINDS = ("work", "ephemeral")
@@ -209,3 +210,22 @@ def test_what_consumers_have_stays_however_much_is_dropped_behind_it(world: Queu
     consumer.credit = 5
     world.move(50)
     assert consumer.payloads() == [b"0", b"1", b"2", b"8", b"9"]
+
+
+def test_a_queue_with_very_many_groups_makes_room_a_few_records_at_a_time(world: QueueWorld) -> None:
+    """Each of them lets go of every record."""
+    queue = world.declare(kind="ephemeral", length_max=10, overflow="drop_head")
+    for number in range(1000):
+        queue.get_group(f"g{number}", b"")
+    for number in range(200):
+        queue.append(world.message(queue, b"%d" % number))
+    assert queue.depth() == 200
+    before = queue.depth()
+    turns = 0
+    while queue.depth() > 10:
+        world.agenda.work_off()
+        assert before - queue.depth() <= SLICE // cost_of_drop(queue)
+        before = queue.depth()
+        turns += 1
+    assert turns >= 10
+    assert queue.counters.dropped == 190

@@ -47,7 +47,7 @@ from millstream.protocols.amqp091.wire.methods import (
 )
 from millstream.protocols.amqp091.wire.violation import Violation
 from millstream.queues.definition import EPHEMERAL, Definition, check_name
-from millstream.queues.overflow import bound_now, is_awaited
+from millstream.queues.overflow import GROUPS_FEW, bound_now, is_awaited
 from millstream.queues.purging import Purge
 from millstream.queues.queue import Queue
 from millstream.routing.exchange import DIRECT, KINDS, TOPIC
@@ -87,9 +87,10 @@ def catch_up(queue: Queue) -> None:
     many groups have their turn later: who asks often must not be answered by a look at all of them each time."""
     if queue.agenda.is_awake(queue) and len(queue.groups) <= GROUPS_AT_ONCE:
         queue.dispatch()
+    slices_max = BOUND_SLICES_MAX if len(queue.groups) <= GROUPS_FEW else 1
     slices = 0
     mark = queue.agenda.letter_mark()
-    while queue.is_to_bound and slices < BOUND_SLICES_MAX and not is_awaited(queue):
+    while queue.is_to_bound and slices < slices_max and not is_awaited(queue):
         if queue.agenda.is_costly(mark):
             return
         queue.is_to_bound = False
