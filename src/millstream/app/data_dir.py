@@ -125,7 +125,8 @@ def describe(path: Path, error: OSError, what: str) -> StartFault:
 
 def advise(data_dir: Path, fault: Exception, otherwise: str) -> str:
     """What to type after the disk has refused something below `data_dir`: what would help against that, if it is known."""
-    error = fault if isinstance(fault, OSError) else fault.__cause__
+    # compiled code keeps no cause: there it is what was being handled when the fault was raised
+    error = fault if isinstance(fault, OSError) else fault.__cause__ or fault.__context__
     known = (*NOT_A_FILE, *NO_ACCESS, *NO_ROOM, errno.EROFS, errno.EIO)
     if not isinstance(error, OSError) or error.errno not in known:
         return otherwise
