@@ -1,6 +1,6 @@
 """`python -m millstream.runtime.checkpoint_run DIR SEGMENT_SIZE PARENT`: folds the log up to a file, then removes it.
 
-A process of its own, which lives as long as its broker: folding is work for a processor, and the loop must not feel it.
+A process of its own, which ends when its broker closes its input: folding is work for a processor, and the loop must not feel it.
 It reads the number of a file and that of the last fact in it, one pair a line, and answers each with `done` and how far the table
 goes now (file, last sequence) or `failed`, after what it found damaged. Asked to `check`, it
 reads one more segment, and says `checked` when there was none left.
@@ -9,8 +9,9 @@ reads one more segment, and says `checked` when there was none left.
 from __future__ import annotations
 
 import gc
+import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +43,7 @@ CHECKED: Final = "checked"
 PACKED: Final = "packed"  # said to it: new segments are compressed
 UNKNOWN: Final = -1  # where the last fact of a file would stand
 SEGMENT_SIZE: Final = 64 * 1024 * 1024
+CALM_S: Final = 1.0
 
 
 def run(
@@ -160,7 +162,7 @@ def main() -> int:
     gc.disable()  # while many records are held, it would look at all of them again and again
     gc.freeze()
     survey = SegmentSurvey(RealDisk(folder))
-    for line in sys.stdin:
+    for line in wait_for_lines():
         if line.strip() == CHECK:
             sys.stdout.write(f"{check(folder, survey)}\n")
             sys.stdout.flush()
@@ -170,8 +172,19 @@ def main() -> int:
         sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
         gc.collect()
-        give_back_freed_memory()  # the next file of the log may be long in coming
     return 0
+
+
+def wait_for_lines() -> Iterator[str]:
+    """There is never a second one before the first was answered. What was freed is kept for the next file of the log, and given
+    back when that is long in coming."""
+    while True:
+        if not select.select([sys.stdin], [], [], CALM_S)[0]:
+            give_back_freed_memory()
+        line = sys.stdin.readline()
+        if not line:
+            return
+        yield line
 
 
 if __name__ == "__main__":
