@@ -67,7 +67,7 @@ from millstream.storage.store import Store
 from millstream.version import VERSION
 
 TICK_S: Final = 0.05
-DESCRIPTORS_EVERY: Final = 4  # ticks
+DESCRIPTORS_EVERY: Final = 10  # ticks
 REFRESH_EVERY: Final = 20  # ticks between looks at the files of users and rules
 DRAIN_S: Final = 5.0
 # Objects of the hot path are not part of cycles. A look holds the loop for up to a microsecond per object: the second kind covers

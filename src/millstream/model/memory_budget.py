@@ -22,6 +22,7 @@ from millstream.model.limits import Limits
 NEVER: Final[i64] = 1 << 62
 STEP_MIN: Final[i64] = 256 * 1024
 STEP_MAX: Final[i64] = 16 * 1024 * 1024
+QUIET_TICKS: Final[i64] = 5  # so many ticks pass without a look where next to nothing came in
 UNSENT_MIN: Final[i64] = 64 * 1024
 LAG_MIN: Final[i64] = 16 * 1024
 MESSAGE_OVERHEAD: Final[i64] = 256  # bytes of the objects that stand for one message, about
@@ -69,6 +70,8 @@ class MemoryBudget:
         self._meter = meter
         self._lagging: i64 = 0  # connections
         self._reusable: i64 = 0  # bytes that are resident, but free for what comes
+        self._looked_at: i64 = 0  # of `intake`: when it was measured last
+        self._quiet_ticks: i64 = QUIET_TICKS  # since then; the first tick is not to wait
         self._outside: i64 = (
             0  # the same pressure as this many bytes comes from the rest of the control group
         )
@@ -76,10 +79,12 @@ class MemoryBudget:
     # ---------------------------------------------------------------- measure
 
     def look(self) -> None:
-        """Measure and decide. Called as soon as `intake` has reached `check_at`, and by every tick."""
+        """Measure and decide. Called as soon as `intake` has reached `check_at`, and by ticks."""
         meter = self._meter
         if self.limit == 0 or meter is None:
             return
+        self._looked_at = self.intake
+        self._quiet_ticks = 0
         resident: i64 = meter.resident_bytes()
         if resident < self.resident:
             self._reusable = max(0, self._reusable - (self.resident - resident))
@@ -102,7 +107,12 @@ class MemoryBudget:
 
     def on_tick(self, reusable: i64, outside: i64) -> None:
         """What was found out since the last tick about memory that is free inside the process, and about others."""
-        self._reusable = max(0, min(reusable, self.resident))
+        known: i64 = max(0, min(reusable, self.resident))
+        is_same = known == self._reusable and outside == self._outside and not self.is_high
+        self._quiet_ticks += 1
+        if is_same and self._quiet_ticks < QUIET_TICKS and self.intake - self._looked_at < STEP_MIN:
+            return
+        self._reusable = known
         self._outside = outside
         self.look()
 

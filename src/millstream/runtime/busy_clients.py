@@ -9,6 +9,7 @@ message. Nothing is refused because of it: everybody is served in turn.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -149,12 +150,20 @@ class ThreadTime:
     """How long this thread has run, and waited for a processor, as the kernel counts it."""
 
     def __init__(self) -> None:
-        self._path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+        try:
+            self._file = os.open(
+                f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY | os.O_CLOEXEC
+            )
+        except OSError:
+            self._file = -1
 
     def read_ns(self) -> int:
         try:
-            with open(self._path, encoding="ascii") as file:
-                ran, waited = file.read().split()[:2]
+            ran, waited = os.pread(self._file, 128, 0).split()[:2]
             return int(ran) + int(waited)
         except (OSError, ValueError):
             return time.thread_time_ns()  # a kernel without these figures
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)

@@ -46,7 +46,7 @@ def check_limit() -> None:
 
 @final
 class Descriptors:
-    """Looked at several times a second: a limit can be changed from outside."""
+    """Looked at twice a second: a limit can be changed from outside."""
 
     def __init__(self, health: Health, gate: Gate) -> None:
         self._health = health

@@ -15,6 +15,7 @@ from millstream.broker.memory_survey import MemorySurvey, transient_bytes
 from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
+from millstream.model.memory_budget import STEP_MIN
 from millstream.queues.definition import EPHEMERAL, WORK, Definition, make_definition
 
 
@@ -82,6 +83,7 @@ class ReliefWorld(World):
     def tick(self, percent: float, seconds: float = 0.05) -> None:
         """So long later so much of the limit is in use."""
         self.meter.resident = int(MEMORY_LIMIT * percent / 100)
+        self.broker.memory.intake += STEP_MIN  # something came in: a broker that is left alone is not measured by every tick
         self.move(seconds)
         self.relief.on_tick(self.now_ns)
         while self.broker.work_off_tasks():

@@ -43,6 +43,36 @@ def test_a_state_ends_only_five_percent_below_its_mark() -> None:
     assert states == ["critical", "critical", "high", "high", "normal"]
 
 
+def test_a_broker_that_is_left_alone_is_measured_by_every_fifth_tick() -> None:
+    budget, meter = make(100 * MIB)
+    for _ in range(11):
+        budget.on_tick(0, 0)
+    assert meter.reads == 3
+
+
+def test_every_tick_measures_while_much_comes_in_or_memory_is_short() -> None:
+    budget, meter = make(100 * MIB)
+    for _ in range(4):
+        budget.intake += STEP_MIN
+        budget.on_tick(0, 0)
+    assert meter.reads == 4
+    meter.resident = 800 * MIB
+    budget.look()
+    for _ in range(4):
+        budget.on_tick(0, 0)
+    assert meter.reads == 9
+
+
+def test_what_was_found_out_about_memory_is_acted_on_at_once() -> None:
+    budget, meter = make(100 * MIB)
+    budget.on_tick(0, 0)
+    budget.on_tick(0, 950 * MIB)
+    assert budget.state() == "critical"
+    budget.on_tick(0, 0)
+    assert budget.state() == "normal"
+    assert meter.reads == 3
+
+
 def test_without_a_limit_nothing_is_measured() -> None:
     meter = Meter(1 << 40)
     budget = MemoryBudget(Limits(), 0, 70, 90, meter)
