@@ -178,6 +178,24 @@ def is_refused(connection: pika.BlockingConnection) -> bool:
     return False
 
 
+def test_a_dead_letter_comes_to_no_topic_its_declarer_may_not_publish_to(ruled: Ruled) -> None:
+    """The right to every queue is none to the topic that a key without a queue stands for."""
+    office = '  - {allow: all, topics: ["office/#"], users: [alice]}\n'
+    queues = '  - {allow: all, topics: ["$queue/#"], users: [bob]}\n'
+    ruled.rules.write_text(RULES + office + queues, encoding="utf-8")
+    ruled.restart()
+    with ruled.open("bob") as bob, Clients(ruled.broker.mqtt_port) as clients:
+        alice = clients.open(5, None, username="alice", password=b"secret")
+        assert alice.subscribe(b"office/#", 1) == 1
+        dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "office/lamp", "x-max-length": 1}
+        channel = bob.channel()
+        channel.queue_declare("bob", arguments=dead)
+        channel.basic_publish("", "bob", b"forged")
+        channel.basic_publish("", "bob", b"kept")
+        assert channel.queue_declare("bob", passive=True).method.message_count == 1
+        alice.expect_nothing()
+
+
 def test_a_connection_ends_when_its_user_is_removed(ruled: Ruled) -> None:
     with ruled.open("alice") as alice, ruled.open("bob") as bob:
         ruled.users.write_text(users_text("alice", "north"), encoding="utf-8")
