@@ -196,6 +196,23 @@ def test_a_dead_letter_comes_to_no_topic_its_declarer_may_not_publish_to(ruled: 
         alice.expect_nothing()
 
 
+def test_a_direct_reply_needs_no_rule(ruled: Ruled) -> None:
+    """The address was given to who was asked, and to nobody else."""
+    answers: list[bytes] = []
+    with ruled.open("alice") as alice, ruled.open("bob") as bob:
+        asker, server = alice.channel(), bob.channel()
+        server.queue_declare("plant")
+        asker.basic_consume("amq.rabbitmq.reply-to", lambda *got: answers.append(got[3]), auto_ack=True)
+        properties = pika.BasicProperties(reply_to="amq.rabbitmq.reply-to")
+        asker.basic_publish("", "plant", b"question", properties)
+        asker.queue_declare("plant", passive=True)
+        asked = server.basic_get("plant", auto_ack=True)[1]
+        assert asked is not None
+        server.basic_publish("", asked.reply_to, b"answer")
+        server.queue_declare("plant", passive=True)
+        wait_until(alice, lambda: answers == [b"answer"])
+
+
 def test_a_connection_ends_when_its_user_is_removed(ruled: Ruled) -> None:
     with ruled.open("alice") as alice, ruled.open("bob") as bob:
         ruled.users.write_text(users_text("alice", "north"), encoding="utf-8")
