@@ -178,6 +178,41 @@ def is_refused(connection: pika.BlockingConnection) -> bool:
     return False
 
 
+def test_a_dead_letter_comes_to_no_topic_its_declarer_may_not_publish_to(ruled: Ruled) -> None:
+    """The right to every queue is none to the topic that a key without a queue stands for."""
+    office = '  - {allow: all, topics: ["office/#"], users: [alice]}\n'
+    queues = '  - {allow: all, topics: ["$queue/#"], users: [bob]}\n'
+    ruled.rules.write_text(RULES + office + queues, encoding="utf-8")
+    ruled.restart()
+    with ruled.open("bob") as bob, Clients(ruled.broker.mqtt_port) as clients:
+        alice = clients.open(5, None, username="alice", password=b"secret")
+        assert alice.subscribe(b"office/#", 1) == 1
+        dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "office/lamp", "x-max-length": 1}
+        channel = bob.channel()
+        channel.queue_declare("bob", arguments=dead)
+        channel.basic_publish("", "bob", b"forged")
+        channel.basic_publish("", "bob", b"kept")
+        assert channel.queue_declare("bob", passive=True).method.message_count == 1
+        alice.expect_nothing()
+
+
+def test_a_direct_reply_needs_no_rule(ruled: Ruled) -> None:
+    """The address was given to who was asked, and to nobody else."""
+    answers: list[bytes] = []
+    with ruled.open("alice") as alice, ruled.open("bob") as bob:
+        asker, server = alice.channel(), bob.channel()
+        server.queue_declare("plant")
+        asker.basic_consume("amq.rabbitmq.reply-to", lambda *got: answers.append(got[3]), auto_ack=True)
+        properties = pika.BasicProperties(reply_to="amq.rabbitmq.reply-to")
+        asker.basic_publish("", "plant", b"question", properties)
+        asker.queue_declare("plant", passive=True)
+        asked = server.basic_get("plant", auto_ack=True)[1]
+        assert asked is not None
+        server.basic_publish("", asked.reply_to, b"answer")
+        server.queue_declare("plant", passive=True)
+        wait_until(alice, lambda: answers == [b"answer"])
+
+
 def test_a_connection_ends_when_its_user_is_removed(ruled: Ruled) -> None:
     with ruled.open("alice") as alice, ruled.open("bob") as bob:
         ruled.users.write_text(users_text("alice", "north"), encoding="utf-8")

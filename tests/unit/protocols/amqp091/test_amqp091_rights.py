@@ -283,6 +283,7 @@ def test_a_dead_letter_through_the_default_exchange_needs_the_right_to_the_topic
     for key in (b"plant/press/stop", b"plant.press.stop", b"later"):
         denied(declare_with, b"q", key)
     assert world.account.queues.catalog.find("q") is None
+    declare_with(b"q", b"office/lamp")  # by the right to the topic alone
     world.authorizer.replace(parse_acl(rules("$queue/+", "office/#")))
     for number, key in enumerate((b"later", b"plant/press", b"$queue/other", b"office/lamp", b"office.lamp")):
         declare_with(b"q%d" % number, key)
