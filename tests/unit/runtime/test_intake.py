@@ -7,7 +7,15 @@ from fake_transport import FakeTransport, GateWorld
 from millstream.broker.line import Ending
 from millstream.protocols.endpoint import Endpoint, Link
 from millstream.runtime.gate import Gate, Reception
-from millstream.runtime.intake import PIECE_MAX, PIECE_MIN, SHARE_NS, UNREAD_LOW, Intake, next_piece
+from millstream.runtime.intake import (
+    HELD_TURNS,
+    PIECE_MAX,
+    PIECE_MIN,
+    SHARE_NS,
+    UNREAD_LOW,
+    Intake,
+    next_piece,
+)
 from millstream.runtime.tcp import TcpConnection
 from millstream.security.authentication import Decision
 
@@ -485,3 +493,21 @@ def test_while_output_is_behind_large_reads_wait_and_small_ones_do_not() -> None
     while world.end_turn():
         pass
     assert len(flood.endpoint.got) == LARGE
+
+
+def test_output_that_is_always_behind_keeps_no_large_read_for_ever() -> None:
+    world = IntakeWorld()
+    flood, leaver = Client(world), Client(world)
+    world.intake.work_off(is_output_behind=True)
+    world.begin_turn()
+    flood.send(bytes(LARGE))
+    leaver.send(bytes(LARGE))
+    leaver.link.connection_lost(None)
+    turns = 0
+    while world.intake.work_off(is_output_behind=True):
+        world.begin_turn()
+        turns += 1
+        assert turns < 200, "it is never served"
+    assert len(flood.endpoint.got) == len(leaver.endpoint.got) == LARGE
+    assert leaver.endpoint.is_lost
+    assert turns >= 3 * HELD_TURNS, "output goes first"
