@@ -19,7 +19,7 @@ from millstream.broker.conditions import LOGINS_BUSY, LOGINS_UNCHECKED
 from millstream.broker.health import Health
 from millstream.model.errors import Reason
 from millstream.runtime.gate import Asker
-from millstream.runtime.transport import TransportLink
+from millstream.runtime.transport import LOOK_NS, TransportLink
 from millstream.security.authentication import Authenticator, Credentials, Decision, Verdict
 from millstream.security.login_queue import WAITING_MAX, WAITING_PER_ADDRESS_MAX, LoginQueue, Ticket
 
@@ -102,7 +102,14 @@ class Verifier(Asker):
         return await future
 
     def later(self, delay_ns: i64, connection: TransportLink) -> None:
-        self._loop.call_later(int(delay_ns) / 1e9, connection.resume_after_pause)
+        part_ns: i64 = min(delay_ns, LOOK_NS)
+        self._loop.call_later(int(part_ns) / 1e9, self._go_on, int(delay_ns - part_ns), connection)
+
+    def _go_on(self, left_ns: int, connection: TransportLink) -> None:
+        if left_ns and connection.endpoint is not None:
+            self.later(left_ns, connection)
+        else:
+            connection.resume_after_pause()
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
