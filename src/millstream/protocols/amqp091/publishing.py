@@ -269,7 +269,7 @@ class Publisher:
         ):
             return last
         place = self._look_up(exchange, key, event.properties)
-        if not place.route.is_by_headers:
+        if not place.route.is_by_headers and place.route.refusal is SUCCESS:
             self._last = place
         return place
 
@@ -279,8 +279,9 @@ class Publisher:
             before: i64 = self._account.exchanges.routing_steps()
             place = self._make_place(exchange, key, properties)
             self._pace(self._account.exchanges.routing_steps() - before)
-            if place.route.is_by_headers or size_of(place.route) > TARGETS_MAX:
-                return place
+            route = place.route
+            if route.is_by_headers or route.refusal is not SUCCESS or size_of(route) > TARGETS_MAX:
+                return place  # where it leads is found out again: it may be refused for now only
             if len(self._places) >= ROUTES_MAX:
                 self._places.clear()
             self._places[(exchange, key)] = place

@@ -83,6 +83,24 @@ def test_what_was_refused_to_one_user_is_not_refused_to_others() -> None:
     assert ready(world, "new") == 2
 
 
+def test_a_publish_that_was_refused_for_want_of_memory_is_not_refused_when_there_is_some() -> None:
+    """To a queue that it would make: nobody else makes it meanwhile."""
+    world = AmqpWorld()
+    peer = world.client()
+    peer.open_channel(1)
+    peer.say(ConfirmSelect(False), 1)
+    used = world.account.quotas.whole.used
+    used[QUEUES] += 100_000
+    world.use_memory(101)
+    peer.receive(publish(b"$queue/new"))
+    assert [type(answer) for answer in peer.take()] == [BasicNack]
+    used[QUEUES] -= 100_000
+    world.use_memory(10)
+    peer.receive(publish(b"$queue/new"))
+    assert [type(answer) for answer in peer.take()] == [BasicAck]
+    assert ready(world, "new") == 1
+
+
 def test_bindings_and_consumers_count_as_subscriptions_and_go_with_their_connection() -> None:
     world = world_of(SUBSCRIPTIONS, 3)
     ann = client(world, b"ann")
