@@ -107,6 +107,7 @@ class Intake:
     def rest(self, link: TransportLink) -> bool:
         """It has been served. True: it is not to be read until it is told."""
         if self.unread < UNREAD_LOW or not self.is_waited_for():
+            self._resting.pop(link, None)  # where it may stand since it was served before
             return False  # what others have sent waits for something else than turns
         self._resting[link] = None
         return True

@@ -319,6 +319,28 @@ def test_who_was_served_is_read_while_what_others_sent_waits_for_something_else(
     assert client.transport.is_reading_now
 
 
+def test_one_that_was_read_again_before_its_time_came_is_not_read_on_while_it_waits() -> None:
+    world = IntakeWorld()
+    client, other = Client(world), Client(world)
+    client.send(bytes(LARGE))
+    other.send(bytes(20 * LARGE))
+    world.intake.unread += UNREAD_LOW
+    while len(client.endpoint.got) < LARGE:
+        world.end_turn()
+    assert not client.transport.is_reading_now, "others are served first"
+    client.link.pause_reading()  # its endpoint has a cause too
+    world.intake.unread -= UNREAD_LOW
+    client.link.resume_reading()
+    client.send(bytes(LARGE))
+    world.end_turn()
+    assert len(client.endpoint.got) < 2 * LARGE
+    assert not client.transport.is_reading_now
+    while world.end_turn():
+        pass
+    assert client.transport.is_reading_now
+    assert len(client.endpoint.got) == 2 * LARGE
+
+
 def test_what_comes_although_reading_is_paused_keeps_its_place() -> None:
     world = IntakeWorld()
     client = Client(world)
