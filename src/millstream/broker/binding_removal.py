@@ -52,6 +52,9 @@ class BindingRemoval(Task):
     def is_going_on(self) -> bool:
         return len(self._urgent) != 0 or len(self._large) != 0
 
+    def has_urgent(self) -> bool:
+        return len(self._urgent) != 0
+
     def has_queue(self, name: str) -> bool:
         return name in self._queues
 

@@ -305,6 +305,7 @@ class Broker:
     def forget_line(self, line: Line) -> None:
         self._confirm_waiters.forget(line)
         self.pressure.forget_source(line)
+        self.pressure.forget_met()  # in the read that ends it: nobody would forget it any more
 
     def on_durable(self) -> None:
         """The store has made progress: confirms that waited for it may go out."""

@@ -8,7 +8,8 @@ Invariants
 - What a connection sent is handed on in the order it came, and none of it while the connection has to wait for something else.
 - None gets a second share before every other that waits has had one; small reads go ahead of all of them.
 - A turn takes at most READS_NS for large reads as they come and WAITING_NS for those that wait, and one share beyond each.
-- While output waits to be written that the turn before had no time for, large reads wait too.
+- While output waits to be written that the turn before had no time for, large reads wait too, for some turns. Others may keep the
+  broker writing for as long as they like, and nobody waits for as long as that.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ READS_NS: Final[i64] = 5_000_000
 SMALL_READS_NS: Final[i64] = 20_000_000  # then small reads wait for the next turn too
 WAITING_NS: Final[i64] = 6_000_000
 SHARE_NS: Final[i64] = 2_000_000  # of one connection, before others have theirs
+HELD_TURNS: Final[i64] = 3  # one after the other, in which large reads wait for output
 PIECE_MIN: Final[i64] = 1024
 PIECE_FIRST: Final[i64] = 16 * 1024
 PIECE_MAX: Final[i64] = 256 * 1024
@@ -55,6 +57,7 @@ class Intake:
         self._is_late = False  # small reads have taken their part of this turn
         self._is_spent = False  # large ones have
         self._is_output_behind = False  # the last turn could not write everything
+        self._held_turns: i64 = 0  # since large reads had their share, because of that
         self.unread: i64 = 0  # bytes that wait, of all connections
         self.waited: i64 = 0  # times that a read had to wait for its turn
 
@@ -104,6 +107,7 @@ class Intake:
     def rest(self, link: TransportLink) -> bool:
         """It has been served. True: it is not to be read until it is told."""
         if self.unread < UNREAD_LOW or not self.is_waited_for():
+            self._resting.pop(link, None)  # where it may stand since it was served before
             return False  # what others have sent waits for something else than turns
         self._resting[link] = None
         return True
@@ -122,8 +126,11 @@ class Intake:
         if self._small or self._large:
             began_ns: i64 = self._read_ns()
             self._serve(self._small, began_ns, SMALL_READS_NS)
-            if not is_output_behind or self.is_full():
+            if not is_output_behind or self._held_turns >= HELD_TURNS or self.is_full():
+                self._held_turns = 0
                 self._serve(self._large, self._read_ns(), WAITING_NS)
+            else:
+                self._held_turns += 1
         while self._resting and (self.unread < UNREAD_LOW or not self.is_waited_for()):
             link, _ = self._resting.popitem(last=False)
             link.read_on()

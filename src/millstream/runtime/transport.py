@@ -31,6 +31,9 @@ WAITS_FOR_LOG: Final[i64] = 128  # which is behind with what publishers store
 HEAVY_BYTES: Final[i64] = 256 * 1024  # unsent: who has more of it goes first
 HELD_BYTES: Final[i64] = 64 * 1024  # of an unfinished packet or transaction: more of it makes a publisher
 LINGER_NS: Final[i64] = 5_000_000_000  # a peer that does not read may hold its close no longer
+LOOK_NS: Final[i64] = (
+    60_000_000_000  # what waits for a deadline or a pause to end is kept no longer when it has gone
+)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -442,7 +445,7 @@ class TransportLink(Link):
         """Do what is due; gives the next deadline, 0 for none."""
         if self._due_ns > now_ns:
             return 0  # an entry that a nearer one has replaced
-        self._due_ns = self._look(now_ns)
+        self._due_ns = min(self._look(now_ns), now_ns + LOOK_NS)
         return self._due_ns
 
     def _look(self, now_ns: i64) -> i64:

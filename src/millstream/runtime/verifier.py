@@ -19,12 +19,13 @@ from millstream.broker.conditions import LOGINS_BUSY, LOGINS_UNCHECKED
 from millstream.broker.health import Health
 from millstream.model.errors import Reason
 from millstream.runtime.gate import Asker
-from millstream.runtime.transport import TransportLink
+from millstream.runtime.transport import LOOK_NS, TransportLink
 from millstream.security.authentication import Authenticator, Credentials, Decision, Verdict
 from millstream.security.login_queue import WAITING_MAX, WAITING_PER_ADDRESS_MAX, LoginQueue, Ticket
 
 THREADS: Final = 2
 TOKENS_MAX: Final = 1000  # that may wait for their thread
+KNOWN_AT_ONCE: Final = 64  # logins that are answered in a turn because their like was checked before
 
 
 class _Caller(ABC):
@@ -77,6 +78,7 @@ class Verifier(Asker):
         self._callers: dict[Ticket, _Caller] = {}
         self._tickets: dict[TransportLink, Ticket] = {}
         self._running = 0  # passwords being checked
+        self._is_fill_due = False
         self._tokens_open = 0
 
     def ask(self, credentials: Credentials, connection: TransportLink) -> None:
@@ -100,7 +102,14 @@ class Verifier(Asker):
         return await future
 
     def later(self, delay_ns: i64, connection: TransportLink) -> None:
-        self._loop.call_later(int(delay_ns) / 1e9, connection.resume_after_pause)
+        part_ns: i64 = min(delay_ns, LOOK_NS)
+        self._loop.call_later(int(part_ns) / 1e9, self._go_on, int(delay_ns - part_ns), connection)
+
+    def _go_on(self, left_ns: int, connection: TransportLink) -> None:
+        if left_ns and connection.endpoint is not None:
+            self.later(left_ns, connection)
+        else:
+            connection.resume_after_pause()
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -122,7 +131,7 @@ class Verifier(Asker):
             self._refuse(credentials, caller, self._queue.find_refusal(credentials.address))
             return None
         self._callers[ticket] = caller
-        self._loop.call_soon(self._fill)
+        self._fill_soon()
         return ticket
 
     def _refuse(self, credentials: Credentials, caller: _Caller, bound: str) -> None:
@@ -155,14 +164,25 @@ class Verifier(Asker):
 
     # ----------------------------------------------------------------- passwords
 
+    def _fill_soon(self) -> None:
+        if not self._is_fill_due:
+            self._is_fill_due = True
+            self._loop.call_soon(self._fill)
+
     def _fill(self) -> None:
-        """Give every free thread a password to check."""
+        """Give every free thread a password to check. A fleet that waits for one password to be checked is let in a part at a time."""
+        self._is_fill_due = False
+        known = 0
         while self._running < THREADS:
+            if known >= KNOWN_AT_ONCE:
+                self._fill_soon()
+                return
             ticket = self._queue.take()
             if ticket is None:
                 return
             decision = self._decide(ticket.credentials)
             if decision.verdict is not Verdict.ASK:  # known since it was asked
+                known += 1
                 self._settle(ticket, decision)
                 continue
             self._check(ticket)
@@ -184,7 +204,7 @@ class Verifier(Asker):
                 self._check(ticket)  # the users changed meanwhile
                 return
             self._settle(ticket, decision)
-        self._fill()
+        self._fill_soon()
 
     def _settle(self, ticket: Ticket, decision: Decision) -> None:
         if decision.verdict is Verdict.ALLOWED:

@@ -83,9 +83,8 @@ class ReliefWorld(World):
     def tick(self, percent: float, seconds: float = 0.05) -> None:
         """So long later so much of the limit is in use."""
         self.meter.resident = int(MEMORY_LIMIT * percent / 100)
-        self.broker.memory.intake += (
-            STEP_MIN  # something came in: a broker that is left alone is not measured by every tick
-        )
+        # something came in: a broker that is left alone is not measured by every tick
+        self.broker.memory.intake += STEP_MIN
         self.move(seconds)
         self.relief.on_tick(self.now_ns)
         while self.broker.work_off_tasks():

@@ -7,7 +7,15 @@ from fake_transport import FakeTransport, GateWorld
 from millstream.broker.line import Ending
 from millstream.protocols.endpoint import Endpoint, Link
 from millstream.runtime.gate import Gate, Reception
-from millstream.runtime.intake import PIECE_MAX, PIECE_MIN, SHARE_NS, UNREAD_LOW, Intake, next_piece
+from millstream.runtime.intake import (
+    HELD_TURNS,
+    PIECE_MAX,
+    PIECE_MIN,
+    SHARE_NS,
+    UNREAD_LOW,
+    Intake,
+    next_piece,
+)
 from millstream.runtime.tcp import TcpConnection
 from millstream.security.authentication import Decision
 
@@ -311,6 +319,28 @@ def test_who_was_served_is_read_while_what_others_sent_waits_for_something_else(
     assert client.transport.is_reading_now
 
 
+def test_one_that_was_read_again_before_its_time_came_is_not_read_on_while_it_waits() -> None:
+    world = IntakeWorld()
+    client, other = Client(world), Client(world)
+    client.send(bytes(LARGE))
+    other.send(bytes(20 * LARGE))
+    world.intake.unread += UNREAD_LOW
+    while len(client.endpoint.got) < LARGE:
+        world.end_turn()
+    assert not client.transport.is_reading_now, "others are served first"
+    client.link.pause_reading()  # its endpoint has a cause too
+    world.intake.unread -= UNREAD_LOW
+    client.link.resume_reading()
+    client.send(bytes(LARGE))
+    world.end_turn()
+    assert len(client.endpoint.got) < 2 * LARGE
+    assert not client.transport.is_reading_now
+    while world.end_turn():
+        pass
+    assert client.transport.is_reading_now
+    assert len(client.endpoint.got) == 2 * LARGE
+
+
 def test_what_comes_although_reading_is_paused_keeps_its_place() -> None:
     world = IntakeWorld()
     client = Client(world)
@@ -485,3 +515,21 @@ def test_while_output_is_behind_large_reads_wait_and_small_ones_do_not() -> None
     while world.end_turn():
         pass
     assert len(flood.endpoint.got) == LARGE
+
+
+def test_output_that_is_always_behind_keeps_no_large_read_for_ever() -> None:
+    world = IntakeWorld()
+    flood, leaver = Client(world), Client(world)
+    world.intake.work_off(is_output_behind=True)
+    world.begin_turn()
+    flood.send(bytes(LARGE))
+    leaver.send(bytes(LARGE))
+    leaver.link.connection_lost(None)
+    turns = 0
+    while world.intake.work_off(is_output_behind=True):
+        world.begin_turn()
+        turns += 1
+        assert turns < 200, "it is never served"
+    assert len(flood.endpoint.got) == len(leaver.endpoint.got) == LARGE
+    assert leaver.endpoint.is_lost
+    assert turns >= 3 * HELD_TURNS, "output goes first"

@@ -266,3 +266,17 @@ def test_a_client_is_not_silent_while_it_is_not_read_and_not_at_once_when_it_is_
     link.on_due(later + 10**12)
     world.settle_down()
     assert transport.is_closing()
+
+
+def test_one_that_has_gone_is_not_kept_until_its_deadline() -> None:
+    world = GateWorld()
+    link, _ = opened(world)
+    link.data_received(encode_packet(Connect(4, "c", True, 65_535), 4))
+    now_ns = time.monotonic_ns()
+    hour_ns = 3_600_000_000_000
+    for minute in range(2):
+        world.deadlines.on_tick(now_ns + (minute + 1) * hour_ns // 60)
+        assert link.endpoint is not None, "it is not silent yet"
+    link.connection_lost(None)
+    world.deadlines.on_tick(now_ns + hour_ns // 20)
+    assert world.deadlines._buckets == {}

@@ -18,7 +18,7 @@ from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import ConnAck, Connect
 from millstream.runtime.gate import Gate
 from millstream.runtime.transport import TransportLink
-from millstream.runtime.verifier import THREADS, Verifier
+from millstream.runtime.verifier import KNOWN_AT_ONCE, THREADS, Verifier
 from millstream.security.authentication import FAILURES_MAX
 from millstream.security.users import User, UserTable, hash_password
 
@@ -192,3 +192,53 @@ async def test_a_connection_goes_on_reading_after_its_pause(world: VerifierWorld
     assert not transport.is_reading_now
     await asyncio.wait_for(link.has_resumed.wait(), GUARD_S)
     assert transport.is_reading_now
+
+
+async def test_a_fleet_that_waited_for_one_password_is_let_in_a_part_at_a_time(world: VerifierWorld) -> None:
+    loop = asyncio.get_running_loop()
+    order: list[str] = []
+    links = [world.log_in(b"right", order=order)[0] for _ in range(5 * KNOWN_AT_ONCE)]
+
+    def end_turn() -> None:
+        order.append("turn")
+        loop.call_later(0, end_turn)
+
+    end_turn()
+    for link in links:
+        await asyncio.wait_for(link.has_answer.wait(), GUARD_S)
+    turns = " ".join(order).split("turn")
+    assert max(turn.count("user") for turn in turns) <= KNOWN_AT_ONCE + THREADS
+    assert len(world.account.sessions) == len(links)
+    world.verifier._pool.shutdown()  # the other thread checks the same password
+
+
+class TimerLoop(asyncio.AbstractEventLoop):
+    """Keeps what it is to call later."""
+
+    def __init__(self) -> None:
+        self.timers: list[tuple[float, Any]] = []
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        self.timers.append((delay, lambda: callback(*args)))
+
+    def ring(self) -> float:
+        delay, call = self.timers.pop()
+        call()
+        return delay
+
+
+async def test_one_that_has_gone_is_not_kept_until_its_rate_would_let_it_go_on(world: VerifierWorld) -> None:
+    loop = TimerLoop()
+    world.use(Verifier(world.authenticator, loop))
+    transport = FakeTransport()
+    link = Asking(world.gate)
+    link.connection_made(transport)
+    link.pause_for(150_000_000_000)
+    assert [loop.ring(), loop.ring()] == [60, 60]
+    assert not transport.is_reading_now
+    assert loop.ring() == 30
+    assert transport.is_reading_now
+    link.pause_for(150_000_000_000)
+    link.connection_lost(None)
+    assert loop.ring() == 60
+    assert loop.timers == []

@@ -136,13 +136,18 @@ class Pause(Chore):
 
 @final
 class Removal(Chore):
-    """What the client has deleted had very many bindings: what it asks for next waits until they are gone."""
+    """What the client has deleted had very many bindings: what it asks for next waits until they are gone, and what went with
+    the last of them. What others have deleted is not waited for."""
 
-    def __init__(self, removal: BindingRemoval) -> None:
+    def __init__(self, removal: BindingRemoval, queue: str, exchange: str) -> None:
         self._removal = removal
+        self._queue = queue
+        self._exchange = exchange
 
     def run(self, steps: i64) -> i64:
-        return 0 if self._removal.is_going_on() else steps
+        removal = self._removal
+        is_left = removal.has_queue(self._queue) or removal.has_exchange(self._exchange)
+        return 0 if is_left or removal.has_urgent() else steps
 
     def on_done(self) -> None:
         pass
@@ -151,10 +156,14 @@ class Removal(Chore):
         return True
 
 
-def wait_for_removal(endpoint: AmqpEndpoint) -> None:
+def wait_for_removal(endpoint: AmqpEndpoint, queue: str, exchange: str) -> None:
+    """One of the two was just deleted; the other is empty."""
     account = endpoint.account
-    if account is not None and account.exchanges.removal.is_going_on():
-        endpoint.chores.start(Removal(account.exchanges.removal))
+    if account is None:
+        return
+    removal = account.exchanges.removal
+    if removal.has_queue(queue) or removal.has_exchange(exchange):
+        endpoint.chores.start(Removal(removal, queue, exchange))
 
 
 @final

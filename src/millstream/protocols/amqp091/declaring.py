@@ -222,7 +222,7 @@ def begin_purge(endpoint: AmqpEndpoint, method: QueuePurge) -> Purge:
 
 def bind_queue(endpoint: AmqpEndpoint, method: QueueBind) -> None:
     _check_named(method.queue)
-    source = _read_exchange(method.exchange)
+    source = read_exchange(method.exchange)
     exchanges = _account_of(endpoint).exchanges
     kind = exchanges.get(source).kind
     queue = find_queue(endpoint, method.queue)
@@ -236,7 +236,7 @@ def bind_queue(endpoint: AmqpEndpoint, method: QueueBind) -> None:
 def unbind_queue(endpoint: AmqpEndpoint, method: QueueUnbind) -> None:
     """What is not there is unbound already."""
     _check_named(method.queue)
-    source = _read_exchange(method.exchange)
+    source = read_exchange(method.exchange)
     name = read_name(method.queue)
     account = _account_of(endpoint)
     rights.check_queue(endpoint, name)
@@ -257,7 +257,7 @@ def declare_exchange(endpoint: AmqpEndpoint, method: ExchangeDeclare) -> None:
     if not method.passive and kind not in KINDS:
         text = f"unknown exchange type '{kind}'"
         raise Violation(codes.COMMAND_INVALID, text, method.class_id, method.method_id, True)
-    name = _read_exchange(method.exchange)
+    name = read_exchange(method.exchange)
     if not name.startswith(RESERVED):  # those of the broker are no secret, and none can be added to them
         rights.check_exchange(endpoint, name)
     if method.passive:
@@ -284,7 +284,7 @@ def _check_alternate(endpoint: AmqpEndpoint, name: str, value: object, stored: o
 
 def delete_exchange(endpoint: AmqpEndpoint, method: ExchangeDelete) -> None:
     """What is not there is deleted already."""
-    name = _read_exchange(method.exchange)
+    name = read_exchange(method.exchange)
     if name.startswith(RESERVED):
         text = f"deletion of system exchange '{name}' in vhost '{endpoint.virtual_host}' not allowed"
         raise Refused(Reason.NOT_AUTHORIZED, text)
@@ -293,8 +293,8 @@ def delete_exchange(endpoint: AmqpEndpoint, method: ExchangeDelete) -> None:
 
 
 def bind_exchange(endpoint: AmqpEndpoint, method: ExchangeBind) -> None:
-    target = _read_exchange(method.destination)
-    source = _read_exchange(method.source)
+    target = read_exchange(method.destination)
+    source = read_exchange(method.source)
     exchanges = _account_of(endpoint).exchanges
     kind = exchanges.get(source).kind
     rights.check_exchange(endpoint, target)
@@ -308,8 +308,8 @@ def bind_exchange(endpoint: AmqpEndpoint, method: ExchangeBind) -> None:
 
 
 def unbind_exchange(endpoint: AmqpEndpoint, method: ExchangeUnbind) -> None:
-    target = _read_exchange(method.destination)
-    source = _read_exchange(method.source)
+    target = read_exchange(method.destination)
+    source = read_exchange(method.source)
     exchanges = _account_of(endpoint).exchanges
     rights.check_exchange(endpoint, target)
     if exchanges.find(source) is not None and exchanges.find(target) is not None:
@@ -329,7 +329,7 @@ def has_durable_exchange(endpoint: AmqpEndpoint, name: bytes) -> bool:
     """The same; those that are always there promise nothing."""
     if name.startswith(RESERVED.encode()):
         return False
-    exchange = _account_of(endpoint).exchanges.find(_read_exchange(name))
+    exchange = _account_of(endpoint).exchanges.find(read_exchange(name))
     return exchange is None or exchange.durable
 
 
@@ -365,7 +365,7 @@ def _check_named(name: bytes) -> None:
         raise Refused(Reason.NOT_FOUND, "no previously declared queue")
 
 
-def _read_exchange(name: bytes) -> str:
+def read_exchange(name: bytes) -> str:
     text = _read_text(name)
     check_not_default(text)
     return text

@@ -150,7 +150,7 @@ def _on_declaration(endpoint: AmqpEndpoint, channel: Channel, method: Method) ->
     elif isinstance(method, QueueDelete):
         method.queue = method.queue or channel.last_queue
         count = declaring.delete_queue(endpoint, method)
-        wait_for_removal(endpoint)
+        wait_for_removal(endpoint, declaring.read_name(method.queue), "")
         answer = None if method.no_wait else QueueDeleteOk(count)
     else:
         return _on_exchange(endpoint, channel, method, before)
@@ -172,7 +172,7 @@ def _on_exchange(endpoint: AmqpEndpoint, channel: Channel, method: Method, befor
     elif isinstance(method, ExchangeDelete):
         name = method.exchange
         declaring.delete_exchange(endpoint, method)
-        wait_for_removal(endpoint)
+        wait_for_removal(endpoint, "", declaring.read_exchange(name))
         answer = None if method.no_wait else ExchangeDeleteOk()
     elif isinstance(method, ExchangeBind):
         endpoint.subscribed += 1

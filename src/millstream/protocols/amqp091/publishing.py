@@ -228,8 +228,11 @@ class Publisher:
         return reason
 
     def _without_full(self, message: Message, route: Route, is_part: bool) -> Route:
-        """Of several queues one that is full refuses for itself alone. The same route when there is none."""
-        if not route.is_stored or len(route.targets) < 2 or route.refusal is not SUCCESS:
+        """Of several queues one that is full, or cannot be made, refuses for itself alone. The same route when there is none."""
+        is_refused = route.refusal is not SUCCESS and route.refusal is not UNAVAILABLE
+        if is_refused and not route.targets and route.shares is None:
+            return route
+        if not is_refused and (not route.is_stored or len(route.targets) < 2 or route.refusal is not SUCCESS):
             return route
         if not is_part and self._account.store.refusal() is not SUCCESS:
             return route  # it will be tried again: nobody may refuse it twice
@@ -238,7 +241,7 @@ class Publisher:
         for target in route.targets:
             if not target.outlet.is_storing() or target.outlet.find_refusal(message) is SUCCESS:
                 taking.append(target)
-        if len(taking) == len(route.targets):
+        if len(taking) == len(route.targets) and not is_refused:
             return route
         rest = Route(route.topic, route.generation)
         rest.is_by_headers = True
@@ -269,7 +272,7 @@ class Publisher:
         ):
             return last
         place = self._look_up(exchange, key, event.properties)
-        if not place.route.is_by_headers:
+        if not place.route.is_by_headers and place.route.refusal is SUCCESS:
             self._last = place
         return place
 
@@ -279,8 +282,9 @@ class Publisher:
             before: i64 = self._account.exchanges.routing_steps()
             place = self._make_place(exchange, key, properties)
             self._pace(self._account.exchanges.routing_steps() - before)
-            if place.route.is_by_headers or size_of(place.route) > TARGETS_MAX:
-                return place
+            route = place.route
+            if route.is_by_headers or route.refusal is not SUCCESS or size_of(route) > TARGETS_MAX:
+                return place  # where it leads is found out again: it may be refused for now only
             if len(self._places) >= ROUTES_MAX:
                 self._places.clear()
             self._places[(exchange, key)] = place
@@ -368,6 +372,8 @@ class Publisher:
             if route.shares is not None:
                 joined.shares = route.shares if joined.shares is None else joined.shares + route.shares
             joined.is_stored = joined.is_stored or route.is_stored
+            if route.refusal is not SUCCESS and joined.refusal is not UNAVAILABLE:
+                joined.refusal = route.refusal
         return joined
 
     # --------------------------------------------------------------- reply-to

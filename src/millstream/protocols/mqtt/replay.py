@@ -140,6 +140,8 @@ class Replays(Task):
             used += replay.steps - before
         if self._current is not None:
             self._current.pause()
+        elif not self._waiting:
+            line.drop_replays()  # else each flush would ask for another turn
         return used
 
     def on_task_failed(self, error: Exception) -> None:

@@ -21,6 +21,7 @@ from millstream.protocols.amqp091.wire.methods import (
     BasicRecoverOk,
     ChannelClose,
     ChannelCloseOk,
+    ConfirmSelect,
     ConnectionClose,
     ConnectionCloseOk,
     QueueBind,
@@ -131,6 +132,44 @@ def test_waiting_for_the_work_of_others_costs_a_client_nothing() -> None:
     world.settle_down()
     assert not peer.link.waits_for_turn
     assert peer.link.spent_ns == 0
+
+
+def test_who_deletes_something_small_does_not_wait_for_what_others_have_deleted() -> None:
+    world = AmqpWorld()
+    crowded = client_with(world, queue())
+    peer = client_with(world, queue(b"small"))
+    catalog = world.account.queues.catalog
+    for name, count in (("q", 3 * STEPS_PER_TURN), ("small", 1)):
+        for number in range(count):
+            world.account.exchanges.bind_queue(catalog.get(name), "amq.direct", b"%d" % number, {})
+    say(crowded, frames_of(QueueDelete(b"q", False, False, False)))
+    say(peer, frames_of(QueueDelete(b"small", False, False, False), queue(b"small")))
+    world.broker.tasks.work_off()
+    world.pool.flush()
+    assert crowded.link.waits_for_turn
+    assert not peer.link.waits_for_turn
+    assert [type(answer) for answer in peer.take()] == [QueueDeleteOk, QueueDeclareOk]
+    world.settle_down()
+    assert not crowded.link.waits_for_turn
+
+
+def test_a_publisher_waits_for_a_queue_that_is_being_removed_no_longer_than_that_takes() -> None:
+    """Its message makes the queue again."""
+    world = AmqpWorld()
+    owner, peer = client_with(world, queue()), client_with(world)
+    peer.say(ConfirmSelect(False), 1)
+    gone = world.account.queues.catalog.get("q")
+    for number in range(3 * STEPS_PER_TURN):
+        world.account.exchanges.bind_queue(gone, "amq.direct", b"%d" % number, {})
+    say(owner, frames_of(QueueDelete(b"q", False, False, False)))
+    say(peer, publish(b"$queue/q"))
+    assert peer.link.waits_for_store
+    world.settle_down()
+    peer.endpoint.on_tick(world.now_ns)
+    world.settle_down()
+    assert not peer.link.waits_for_store
+    assert [type(answer) for answer in peer.take()] == [BasicAck]
+    assert ready(world) == 1
 
 
 def test_very_many_that_are_rejected_become_dead_letters_in_slices() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from amqp091_traffic import client_with, consume, publish, queue
+from amqp091_traffic import client_with, consume, frames_of, publish, queue
 from amqp091_world import AmqpPeer, AmqpWorld
 from queue_world import AutoConsumer
 
@@ -13,6 +13,7 @@ from millstream.protocols.amqp091.wire.methods import (
     BasicQos,
     ConfirmSelect,
     ConnectionBlocked,
+    ConnectionClose,
     ConnectionUnblocked,
     TxCommit,
     TxSelect,
@@ -101,3 +102,11 @@ def test_a_client_that_leaves_while_it_is_held_is_forgotten() -> None:
     peer.endpoint.on_lost(world.now_ns)
     assert not world.broker.pressure.is_waiting(peer.endpoint)
     drain(world, consumer, 2 * MOST)
+
+
+def test_a_publisher_that_leaves_in_the_read_that_filled_the_queue_is_not_kept() -> None:
+    world, peer, _ = make_world()
+    leave = frames_of(ConnectionClose(200, b"bye", 0, 0), channel=0)
+    peer.receive(publish(b"q") * (2 * MOST) + leave)
+    assert peer.endpoint.machine.is_closed()
+    assert not world.broker.pressure.is_waiting(peer.endpoint)

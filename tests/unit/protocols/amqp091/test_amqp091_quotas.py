@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from amqp091_traffic import consume, publish, ready
 from amqp091_traffic import queue as declare
 from amqp091_world import AmqpPeer, AmqpWorld
@@ -21,6 +22,7 @@ from millstream.protocols.amqp091.wire.methods import (
     QueueBind,
     QueueDelete,
 )
+from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.security.quota import CONNECTIONS, KINDS, QUEUES, SUBSCRIPTIONS, Bound, Quota
 from millstream.security.quotas import QuotaTerms, make_quota
 from millstream.security.users import User, UserTable, hash_password
@@ -81,6 +83,40 @@ def test_what_was_refused_to_one_user_is_not_refused_to_others() -> None:
     ann.receive(publish(b"$queue/new"))  # it is there now
     assert [type(answer) for answer in ann.take()] == [BasicAck]
     assert ready(world, "new") == 2
+
+
+@pytest.mark.parametrize(("key", "copy"), [(b"$queue/two", b"one"), (b"one", b"$queue/two")])
+def test_a_publish_with_a_key_of_a_queue_that_cannot_be_made_is_not_confirmed(
+    key: bytes, copy: bytes
+) -> None:
+    """Who can take it has it, as where one of several queues is full."""
+    world = world_of(QUEUES, 1)
+    ann = client(world, b"ann")
+    ann.say(declare(b"one"), 1)
+    ann.say(ConfirmSelect(False), 1)
+    ann.receive(publish(key, properties=BasicProperties(headers={b"CC": [copy]})))
+    assert [type(answer) for answer in ann.take()] == [BasicNack]
+    assert ready(world, "one") == 1
+    ann.receive(publish(b"one", properties=BasicProperties(headers={b"CC": [b"nowhere"]})))
+    assert [type(answer) for answer in ann.take()] == [BasicAck]
+
+
+def test_a_publish_that_was_refused_for_want_of_memory_is_not_refused_when_there_is_some() -> None:
+    """To a queue that it would make: nobody else makes it meanwhile."""
+    world = AmqpWorld()
+    peer = world.client()
+    peer.open_channel(1)
+    peer.say(ConfirmSelect(False), 1)
+    used = world.account.quotas.whole.used
+    used[QUEUES] += 100_000
+    world.use_memory(101)
+    peer.receive(publish(b"$queue/new"))
+    assert [type(answer) for answer in peer.take()] == [BasicNack]
+    used[QUEUES] -= 100_000
+    world.use_memory(10)
+    peer.receive(publish(b"$queue/new"))
+    assert [type(answer) for answer in peer.take()] == [BasicAck]
+    assert ready(world, "new") == 1
 
 
 def test_bindings_and_consumers_count_as_subscriptions_and_go_with_their_connection() -> None:

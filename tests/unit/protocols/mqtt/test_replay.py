@@ -91,6 +91,18 @@ def test_a_large_replay_is_sent_in_slices_and_waits_for_a_connection_that_lags()
     assert len({packet.topic for packet in [*first, *rest] if isinstance(packet, Publish)}) == 100
 
 
+def test_a_replay_that_is_over_asks_for_no_more_turns() -> None:
+    world = MqttWorld()
+    for number in range(1000):
+        world.publish(b"t/%d" % number, b"x", 0, retain=True)
+    peer = client(world)
+    assert len(peer.send(Subscribe(1, [SubscribeEntry(b"t/+", 0)]))) == 1001
+    for _ in range(2):
+        world.publish(b"t/live", b"live", 0)
+        world.pool.flush()
+    assert world.broker.tasks.count() == 0
+
+
 def test_live_messages_may_pass_a_replay_but_nothing_is_lost_or_doubled() -> None:
     world = MqttWorld()
     for number in range(50):
