@@ -192,13 +192,14 @@ def _check_beginning(content: LogContent, folded_file: int, folded_sequence: int
 
 
 def list_kept(content: LogContent, manifest: Manifest) -> None:
-    """Name in the manifest what a start is going to keep, and no end that is not known to be safe yet."""
+    """Name in the manifest what a start is going to keep, and no end that is not known to be safe yet. A file that got its name and
+    nothing else, because the disk was full then, is kept unnamed: a start on a full disk must not need room for that."""
     listed = manifest.logs
     manifest.logs = {}
     for found in content.files:
-        if found.is_unused:
-            continue
         known = listed.get(found.number)
+        if found.is_unused or (known is None and not found.records and not found.damage):
+            continue
         if known is None:
             known = LoggedFile(found.number, found.salt, int(found.end))
         elif found.damage:
