@@ -21,6 +21,7 @@ from millstream.storage.manifest import (
     DAMAGED,
     FOREIGN,
     MISSING,
+    NEWER,
     OLDER,
     TABLE_FILE,
     UNREADABLE,
@@ -34,7 +35,7 @@ from millstream.storage.repair_mark import NAME as MARK_NAME
 from millstream.storage.repair_mark import RepairMark, find_mark
 from millstream.storage.segment_check import CheckedSegment, make_unreadable
 from millstream.storage.segment_format import decode_names, folder_name
-from millstream.storage.segment_list import NEWER, SegmentFault, SegmentInventory, load_lists
+from millstream.storage.segment_list import SegmentFault, SegmentInventory, load_lists
 from millstream.storage.segment_survey import GAP_TEXT, SegmentFinding
 from millstream.storage.stage_facts import FIRST_KIND, LAST_KIND, StageFold, StoredQuery
 from millstream.storage.stage_format import StageFault, stage_name
@@ -327,6 +328,8 @@ def _survey_log(survey: Survey, found: RecoveredFile, last_sequence: int, faults
     of_file = [fault for fault in faults if fault.name == found.name]
     if of_file:
         survey.incomplete += of_file
+        if any([fault.kind == NEWER for fault in of_file]):
+            survey.foreign.append(found.name)
         state = "damaged: it " + "; ".join(fault.what for fault in of_file)
         lost = lost or [f"facts behind {last_sequence}"]
     is_damaged = bool(damage) or bool(of_file)

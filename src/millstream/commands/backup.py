@@ -53,13 +53,13 @@ def backup(
     if file.exists() and not force:
         raise CommandFailed(ExitCode.USAGE, f"{file} is there already.", f"millstream backup {file} --force")
     from millstream.app.backup import make_backup
-    from millstream.app.data_folder import StorageFault
+    from millstream.runtime.start_fault import StartFault
 
     folder = find_folder(config, set_, "millstream backup FILE --set data_dir=DIR")
     try:
         with progress_bar() as on_progress:
             manifest = make_backup(folder, file.absolute(), on_progress)
-    except StorageFault as fault:
+    except StartFault as fault:
         raise CommandFailed(ExitCode.FAILED, f"No backup was made: {fault}.", fault.hint) from fault
     _print_backup(file, manifest, output)
     if manifest.damage:
@@ -97,12 +97,12 @@ def restore(
     Every file is checked against the manifest before anything appears in DIR.
     """
     from millstream.app.backup import restore_backup
-    from millstream.app.data_folder import StorageFault
+    from millstream.runtime.start_fault import StartFault
 
     try:
         with progress_bar() as on_progress:
             restored = restore_backup(file, to, on_progress)
-    except StorageFault as fault:
+    except StartFault as fault:
         raise CommandFailed(ExitCode.FAILED, f"Nothing was restored: {fault}.", fault.hint) from fault
     counts = restored.counts
     if output is Output.JSON:

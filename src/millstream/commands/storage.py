@@ -107,6 +107,7 @@ def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputO
     from millstream.app.data_folder import read_state
     from millstream.runtime.disk_files import RealDisk
     from millstream.storage.disk import DiskFault
+    from millstream.storage.facts import FactFault
 
     folder = find_folder(config, set_, "millstream storage inspect --set data_dir=DIR")
     with _stopped(folder):
@@ -116,6 +117,9 @@ def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputO
             hint = f"millstream storage verify --set data_dir={folder}"
             hint = advise(folder, fault, hint)
             raise CommandFailed(ExitCode.FAILED, f"It cannot be told: {fault.text}.", hint) from fault
+        except FactFault as fault:
+            hint = f"millstream storage verify --set data_dir={folder}"
+            raise CommandFailed(ExitCode.FAILED, f"It cannot be told: {fault}.", hint) from fault
         segments = [path.stat().st_size for path in sorted((folder / "queues").glob("*/*.segment"))]
     counts = count_state(state) | {"segments": len(segments), "segment_bytes": sum(segments)}
     if output is Output.JSON:

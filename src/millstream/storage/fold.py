@@ -19,6 +19,16 @@ from millstream.storage.stored_queue import QueueFold
 PLACEHOLDER: Final = Message(b"", b"", 0, False, b"", 0, "")
 
 
+def is_known_kind(kind: int) -> bool:
+    """Whether this release can fold facts of that kind."""
+    return (
+        facts.SESSION_SAVED <= kind <= facts.RETAINED_REMOVED
+        or queue_facts.FIRST_KIND <= kind <= queue_facts.LAST_KIND
+        or stage_facts.FIRST_KIND <= kind <= stage_facts.LAST_KIND
+        or exchange_facts.FIRST_KIND <= kind <= exchange_facts.LAST_KIND
+    )
+
+
 @final
 class _Kept:
     """A message and how many facts name it."""

@@ -13,11 +13,13 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.storage.disk import Disk, DiskFault
+from millstream.storage.fold import is_known_kind
 from millstream.storage.log_files import file_name, file_number
 from millstream.storage.log_recovery import UNKNOWN_SALT, Damage, RecoveredFile, log_names, read_file
 from millstream.storage.manifest import (
     FOREIGN,
     MISSING,
+    NEWER,
     NOT_ENDED,
     OLDER,
     RUNNING,
@@ -76,6 +78,7 @@ def read_log(disk: Disk, folded: int, folded_sequence: int, manifest: Manifest |
         elif manifest is not None:
             _compare(content, found, listed, name == names[-1], last < found.told_first <= told + 1)
         if not _is_foreign(content, name):
+            _check_kinds(content, found)
             told = max(told, found.told_last, NOT_ENDED if listed is None else listed.last)
             if found.records:
                 last = max(last, int(found.records[-1].sequence))
@@ -84,6 +87,15 @@ def read_log(disk: Disk, folded: int, folded_sequence: int, manifest: Manifest |
             if number > folded and file_name(number) not in content.names:
                 content.faults.append(Incomplete(file_name(number), "is missing", MISSING))
     return content
+
+
+def _check_kinds(content: LogContent, found: RecoveredFile) -> None:
+    """What a later release has told, this one cannot do without: it would go on as if it had never been."""
+    for record in found.records:
+        if not is_known_kind(int(record.kind)):
+            text = f"was written by a newer release: it holds facts of kind {int(record.kind)}"
+            content.faults.append(Incomplete(found.name, text, NEWER))
+            return
 
 
 def _read_if_given(disk: Disk, name: str, is_last: bool, salt: int) -> RecoveredFile:
@@ -192,13 +204,14 @@ def _check_beginning(content: LogContent, folded_file: int, folded_sequence: int
 
 
 def list_kept(content: LogContent, manifest: Manifest) -> None:
-    """Name in the manifest what a start is going to keep, and no end that is not known to be safe yet."""
+    """Name in the manifest what a start is going to keep, and no end that is not known to be safe yet. A file that got its name and
+    nothing else, because the disk was full then, is kept unnamed: a start on a full disk must not need room for that."""
     listed = manifest.logs
     manifest.logs = {}
     for found in content.files:
-        if found.is_unused:
-            continue
         known = listed.get(found.number)
+        if found.is_unused or (known is None and not found.records and not found.damage):
+            continue
         if known is None:
             known = LoggedFile(found.number, found.salt, int(found.end))
         elif found.damage:

@@ -39,6 +39,7 @@ MISSING: Final = "missing"
 DAMAGED: Final = "damaged"
 FOREIGN: Final = "foreign"
 OLDER: Final = "older"
+NEWER: Final = "newer"  # a later release has written it
 UNREADABLE: Final = "unreadable"  # the disk does not give it
 FILE: Final = MarkFile(NAME, MAGIC, VERSION, BODY_MAX)
 

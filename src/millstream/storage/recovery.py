@@ -18,7 +18,7 @@ from millstream.storage.log_inventory import LogContent, check_bounds, list_kept
 from millstream.storage.log_recovery import Damage, RecoveredFile
 from millstream.storage.lost_facts import find_ended
 from millstream.storage.lost_offsets import LostOffsets
-from millstream.storage.manifest import Incomplete, ManifestKeeper
+from millstream.storage.manifest import NEWER, UNREADABLE, Incomplete, ManifestKeeper
 from millstream.storage.table import Table
 
 QUARANTINE: Final = "quarantine"
@@ -65,8 +65,9 @@ def recover(
     manifest = keeper.manifest if keeper is not None and is_known else None
     content = read_log(disk, folded, fold.last_sequence, manifest)
     found.notices = content.notices
-    if content.is_unread():
-        raise content.faults[0]  # also for those who do without what is missing
+    for fault in content.faults:
+        if fault.kind in (UNREADABLE, NEWER):
+            raise fault  # also for those who do without what is missing
     ended, lost = find_ended(manifest), found.lost
     lost.load(table)
     if keeper is not None:

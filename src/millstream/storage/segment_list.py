@@ -23,7 +23,7 @@ from google_crc32c import value
 
 from millstream.storage.disk import Disk, DiskFault, DiskFile
 from millstream.storage.log_recovery import Damage
-from millstream.storage.manifest import DAMAGED, FOREIGN, MISSING, UNREADABLE, Incomplete
+from millstream.storage.manifest import DAMAGED, FOREIGN, MISSING, NEWER, UNREADABLE, Incomplete
 from millstream.storage.segment_blocks import find_first_head, find_first_record, open_records
 from millstream.storage.segment_format import (
     HEADER_SIZE,
@@ -45,7 +45,6 @@ from millstream.storage.stored_queue import StoredQueue
 from millstream.storage.table import Table
 
 PREFIX: Final = b"g"
-NEWER: Final = "newer"  # kind of fault: a later release has written it
 LISTED: Final = b"\0segments"  # there when every segment is named: a release before this one named none
 UNKNOWN: Final = 0  # where the checksum of the first record would stand
 

@@ -78,6 +78,7 @@ class TablePages:
         self._last_page = 0
         self._used: dict[int, None] = {}
         self._free: dict[int, None] = {}
+        self._spare: dict[int, None] = {}  # behind large values that were put again, shorter, within one commit
         self._is_free_tree = False
         self._pages = 0  # of the tree that is walked
         self._count = 0  # entries of it
@@ -118,7 +119,7 @@ class TablePages:
         self._walk_tree(meta.main, False)
         if self._keeps_entries and are_free_known:
             self._read_lost_leaves()
-        known = len(self._used) + len(self._free) + META_PAGES
+        known = len(self._used) + len(self._free) + len(self._spare) + META_PAGES
         if not self.fault and known != meta.last_page + 1:
             self._blame(f"{meta.last_page + 1} pages are given out, and {known} are in use or free")
 
@@ -251,7 +252,7 @@ class TablePages:
         """Those that no page leads to any more. What lies in a large value is none, whatever it looks like."""
         number = META_PAGES
         while number <= self._last_page:
-            if number in self._used or number in self._free:
+            if number in self._used or number in self._free or number in self._spare:
                 number += 1
                 continue
             head = self._file.read_at(number * self._page_size, HEAD_SIZE)
@@ -269,13 +270,29 @@ class TablePages:
         if not data:
             return b""
         found, _, flags, _, _ = _HEAD.unpack_from(data)
-        if found != number or flags != OVERFLOW or _COUNT.unpack_from(data, HEAD_SIZE - 4)[0] != pages:
+        count: int = _COUNT.unpack_from(data, HEAD_SIZE - 4)[0]
+        if found != number or flags != OVERFLOW or count < pages:
             self._blame(f"page {number} is not the beginning of a large value")
+        else:
+            self._note_spare(number + pages, count - pages)
         if not self._is_free_tree and not self._keeps_entries:
             return b""
         if pages > 1:
             data = self._file.read_at(number * self._page_size, pages * self._page_size)
         return data[HEAD_SIZE : HEAD_SIZE + size]
+
+    def _note_spare(self, first: int, count: int) -> None:
+        """The pages a value keeps beyond those it needs. Where they cannot be its own, they are left to whoever has them."""
+        if first + count > self._last_page + 1 or (first + count) * self._page_size > self._size:
+            self._blame(f"the large value before page {first} has {count} more pages than there are")
+            return
+        spare = range(first, first + count)
+        for page in spare:
+            if page in self._used or page in self._free or page in self._spare:
+                self._blame(f"page {page} is in use twice")
+                return
+        self._spare.update(dict.fromkeys(spare))
+        self._pages += count
 
     def _note_free(self, value: bytes) -> None:
         count = _NUMBER.unpack_from(value)[0] if len(value) >= _NUMBER.size else 0
@@ -285,7 +302,8 @@ class TablePages:
         above = self._last_page + 1
         for at in range(count):
             number = _NUMBER.unpack_from(value, (at + 1) * _NUMBER.size)[0]
-            if not META_PAGES <= number < above or number in self._free or number in self._used:
+            is_taken = number in self._free or number in self._used or number in self._spare
+            if not META_PAGES <= number < above or is_taken:
                 self._blame(f"page {number} is said to be free, and cannot be")
                 return
             above = number
@@ -313,6 +331,9 @@ class TablePages:
             if page in self._used or page in self._free:
                 self._blame(f"page {page} is in use twice")
                 return b""
+            if page in self._spare:  # the number of pages of that value may be what is damaged
+                self._blame(f"page {page} is in use twice")
+                del self._spare[page]
             self._used[page] = None
         self._pages += pages
         data = self._file.read_at(number * self._page_size, self._page_size)

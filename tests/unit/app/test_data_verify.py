@@ -93,6 +93,24 @@ def test_a_segment_of_a_newer_release_is_named_beside_what_is_behind_it(made: Da
     assert path.exists()
 
 
+def test_facts_of_a_newer_release_are_named_by_all_and_left_alone(made: DataDirectory) -> None:
+    made.start()
+    made.tell((250, b"of another time"))
+    made.stop()
+    log = str(sorted(made.folder.glob("log/*.log"))[-1].relative_to(made.folder))
+    text = "was written by a newer release: it holds facts of kind 250"
+    before = made.digest()
+    with pytest.raises(DiskFault, match=f"{log} {text}"):
+        made.start()
+    code, said = run("verify", made)
+    assert (code, text in said, log in said) == (1, True, True), said
+    code, said = run("inspect", made)
+    assert (code, "It cannot be told" in said, "storage verify" in said) == (1, True, True), said
+    with pytest.raises(StorageFault, match=f"{log} was written by a newer release"):
+        made.repair()
+    assert made.digest() == before
+
+
 def make_unreadable(path: Path) -> None:
     """Whoever reads it gets EIO."""
     path.unlink()

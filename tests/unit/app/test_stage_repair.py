@@ -5,13 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from data_directory import DataDirectory
 
 from millstream.app.data_folder import StorageFault
 from millstream.app.storage_repair import repair_storage
 from millstream.app.storage_survey import survey_storage
 from millstream.runtime.lmdb_table import LmdbTable
+from millstream.storage import facts
 from millstream.storage.checkpoint import load_stages, query_entry
-from millstream.storage.stage_facts import StageFold, StoredBatch, StoredQuery, encode_query
+from millstream.storage.stage_facts import (
+    BATCH_ADVANCED,
+    BATCH_BEGUN,
+    StageFold,
+    StoredBatch,
+    StoredQuery,
+    encode_advanced,
+    encode_begun,
+    encode_query,
+)
 from millstream.storage.stage_format import FOLDER, StageHeader, StageWriter, stage_name
 
 STAGE = "a" * 32
@@ -55,6 +66,24 @@ def test_a_stage_that_is_whole_is_good(tmp_path: Path) -> None:
     rows = [finding.to_row() for finding in survey.findings if finding.file == stage_name(STAGE)]
     assert [(row["count"], row["kind"], row["state"]) for row in rows] == [(600, "rows", "good")]
     assert not survey.is_damaged()
+
+
+def test_a_batch_of_many_stages_that_ends_while_a_session_does_leaves_a_table_that_is_good(
+    tmp_path: Path,
+) -> None:
+    """Its entry becomes short within one commit, after the session has brought it into the table."""
+    query = StoredQuery("default", "query", "spark", False)
+    batch = StoredBatch(4, "out", [f"{number:032x}" for number in range(1000)], 600)
+    made = DataDirectory(tmp_path / "data")
+    made.start()
+    made.save_sessions(1)
+    made.tell((BATCH_BEGUN, encode_begun(query, batch, 0)))
+    made.tell((facts.SESSION_REMOVED, facts.encode_number(1)))
+    made.tell((BATCH_ADVANCED, encode_advanced(query, 600, True, 0)))
+    made.fold()  # and starts again
+    made.stop()
+    assert made.damaged() == []
+    assert find_query(made.folder).last_done == 4
 
 
 @pytest.mark.parametrize("is_missing", [False, True])

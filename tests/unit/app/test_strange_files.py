@@ -97,8 +97,19 @@ def test_what_is_no_folder_or_no_file_is_named_by_all_and_left_alone(
         assert (code, str(refused.value) in text) == (1, True), text
         assert f"next: {refused.value.hint}" in text
     code, text = run(made, "backup", archive)
-    assert (code, str(refused.value) in text) == (1, True), text
+    assert (code, f"No backup was made: {refused.value}." in text) == (1, True), text
+    assert f"next: {refused.value.hint}" in text
     assert not (made.folder / "repair.unfinished").exists()
+
+
+def test_a_restore_names_what_stands_in_the_place_of_the_lock(made: DataDirectory, tmp_path: Path) -> None:
+    archive, target = str(tmp_path / "a.tar"), tmp_path / "target"
+    assert run(made, "backup", archive)[0] == 0
+    (target / "lock").mkdir(parents=True)
+    done = CliRunner().invoke(app, ["restore", archive, "--to", str(target)])
+    assert done.exit_code == 1
+    assert f"Nothing was restored: {target / 'lock'} cannot be opened: Is a directory." in done.stderr
+    assert f"next: ls -ld {target / 'lock'}" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["log/next.part", "manifest", "stopped"])

@@ -43,7 +43,7 @@ for name in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Branches, leaves, large values, free pages."""
+    """Branches, leaves, large values, one of them with more pages than it needs, free pages."""
     folder = tmp_path_factory.mktemp("table") / "state"
     table = LmdbTable(folder)
     for round_ in range(3):
@@ -51,6 +51,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
             size = 9000 if number % 50 == 0 else 40 + number
             table.put(b"k%05d" % number, bytes([round_]) * size)
         table.commit()
+    table.put(b"k00010", bytes(20_000))
+    table.put(b"k00010", bytes(500))
     for number in range(0, ENTRIES, 3):
         table.delete(b"k%05d" % number)
     table.commit()
@@ -92,6 +94,45 @@ def test_a_table_that_ends_inside_a_large_value_has_a_fault(tmp_path: Path) -> N
     for pages in range(1, 10):
         cut = write(tmp_path, f"cut-{pages}", whole[: -pages * PAGE])
         assert "is missing: the file ends at byte" in find_table_fault(cut)
+
+
+@pytest.mark.parametrize("size", [100, 3000, 9000])
+def test_a_large_value_that_is_put_again_shorter_in_the_same_commit_is_no_fault(
+    tmp_path: Path, size: int
+) -> None:
+    """The library leaves it all the pages it had."""
+    folder = tmp_path / "state"
+    for round_ in range(4):
+        table = LmdbTable(folder)
+        table.put(b"grown", bytes(5000 * round_))
+        for number in range(40):
+            table.put(b"large %d" % number, bytes(20_000))
+            table.put(b"large %d" % number, bytes([round_]) * size)
+        table.commit()
+        table.close()
+        assert find_table_fault(folder) == ""
+        entries, is_newest = salvage_entries(folder)
+        assert (len(entries), is_newest) == (41, True)
+        assert entries[b"large 7"] == bytes([round_]) * size
+
+
+def test_a_wrong_number_of_pages_of_a_large_value_costs_no_other_entry(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    table = LmdbTable(folder)
+    for number in range(40):
+        table.put(b"large %d" % number, bytes([number]) * 9000)
+    table.commit()
+    table.close()
+    whole = (folder / FILE_NAME).read_bytes()
+    expected = salvage_entries(folder)[0]
+    heads = [at for at in range(0, len(whole), PAGE) if whole[at + 8 : at + 16] == b"\0\0\4\0\3\0\0\0"]
+    assert len(heads) == 40
+    for at in heads:
+        for pages in (1, 2, 4, 10, 1 << 31):
+            data = whole[: at + 12] + pages.to_bytes(4, "little") + whole[at + 16 :]
+            (folder / FILE_NAME).write_bytes(data)
+            assert find_table_fault(folder) != ""
+            assert salvage_entries(folder)[0] == expected
 
 
 def test_whatever_has_no_fault_can_be_read_and_written_without_a_signal(whole: bytes, tmp_path: Path) -> None:

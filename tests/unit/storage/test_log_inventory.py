@@ -6,6 +6,8 @@ import pytest
 from librt.strings import BytesWriter
 
 from millstream.runtime.failpoints import NoFailpoints
+from millstream.storage import facts
+from millstream.storage.disk import DiskFault
 from millstream.storage.log import Batch
 from millstream.storage.log_files import FOLDER, LogFiles, file_name
 from millstream.storage.log_format import BATCH_HEAD_SIZE, FILE_HEADER_SIZE, append_record
@@ -22,9 +24,10 @@ from millstream.storage.manifest import (
     Incomplete,
     Manifest,
     ManifestKeeper,
+    find_manifest,
 )
 from millstream.storage.recovery import recover
-from simulation.disk import SimulatedDisk
+from simulation.disk import Mood, SimulatedDisk
 from simulation.table import SimulatedTable
 
 FILE_SIZE = 4096
@@ -225,3 +228,25 @@ def test_a_start_refuses_a_log_without_its_end_or_its_beginning_and_changes_noth
             recover(log.disk, SimulatedTable(), 0, NoFailpoints(), log.keeper)
         assert caught.value.name == name
         assert {each: log.disk.content(each) for each in log.disk.names(FOLDER)} == before
+
+
+def test_a_start_on_a_full_disk_needs_no_room_for_a_file_that_was_named_and_could_not_be_entered() -> None:
+    """The room for the next file of the log was the last there was: the manifest does not know of it."""
+    log = WrittenLog(count=0)
+    log.append(facts.encode_session(facts.SessionFact(1, "default", "c", "", 3600, 0)))
+    log.disk.fill(FILE_SIZE)
+    with pytest.raises(DiskFault, match=NAME):
+        log.files.end_file()
+    assert file_name(2) in log.disk.names(FOLDER)
+    for disk in (log.disk.kill(), log.disk.crash(Mood.EVERYTHING)):
+        manifest = find_manifest(disk)
+        assert manifest is not None
+        disk.fill(0)
+        keeper = ManifestKeeper(disk, manifest)
+        assert recover(disk, SimulatedTable(), 0, NoFailpoints(), keeper).next_number == 3
+        assert list(keeper.manifest.logs) == [1]
+        disk.fill(None)
+        keeper.begin_log(3, 5, FILE_SIZE, 0, 0)
+        assert (keeper.manifest.last_log, list(keeper.manifest.logs)) == (3, [1, 3])
+        disk.remove(file_name(2))  # nobody misses it
+        assert read_log(disk, 0, 0, keeper.manifest).faults[0].name == file_name(3)

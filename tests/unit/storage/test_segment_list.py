@@ -10,7 +10,7 @@ from test_stream_gaps import COUNT, QUEUE, Stream
 from millstream.storage import queue_facts
 from millstream.storage.checkpoint import load_queues
 from millstream.storage.directory import check_queues
-from millstream.storage.manifest import DAMAGED, FOREIGN, MISSING
+from millstream.storage.manifest import DAMAGED, FOREIGN, MISSING, NEWER
 from millstream.storage.segment_format import (
     HEADER_SIZE,
     RECORD_PREFIX,
@@ -19,7 +19,7 @@ from millstream.storage.segment_format import (
     segment_name,
 )
 from millstream.storage.segment_index import load_index
-from millstream.storage.segment_list import LISTED, NEWER, SegmentInventory, list_all, load_lists
+from millstream.storage.segment_list import LISTED, SegmentInventory, list_all, load_lists
 from millstream.storage.segment_reader import SegmentReader
 from millstream.storage.stored_queue import QueueFold
 
