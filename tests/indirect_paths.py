@@ -58,7 +58,7 @@ PATHS = (
     IndirectPath(
         "dead letters with a key",
         "publish to what a publish with that exchange and key would reach now: a queue, or else a topic; behind the default exchange "
-        "the right to `$queue/<key>` is enough, so that the queue may be made later",
+        "the right to `$queue/<key>` is enough, so that the queue may be made later, unless the key has a `/`",
         "publish to what it reaches then, for every letter, for who declared the queue",
     ),
     IndirectPath(

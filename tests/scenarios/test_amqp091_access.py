@@ -188,6 +188,9 @@ def test_a_dead_letter_comes_to_no_topic_its_declarer_may_not_publish_to(ruled: 
         alice = clients.open(5, None, username="alice", password=b"secret")
         assert alice.subscribe(b"office/#", 1) == 1
         dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "office/lamp", "x-max-length": 1}
+        with pytest.raises(ChannelClosedByBroker, match="403"):
+            bob.channel().queue_declare("bob", arguments=dead)
+        dead["x-dead-letter-routing-key"] = "office.lamp"  # it could be a queue that is made later
         channel = bob.channel()
         channel.queue_declare("bob", arguments=dead)
         channel.basic_publish("", "bob", b"forged")

@@ -71,11 +71,11 @@ def check_source(endpoint: AmqpEndpoint, name: str, kind: str, key: bytes) -> No
 def check_destination(endpoint: AmqpEndpoint, name: str, key: bytes | None) -> None:
     """Where the broker will publish on behalf of who declared it; None: with whatever key comes. It is what a publish would
     need: behind the default exchange a key that names no queue is a topic. The right to the queue that it may name later is
-    enough, because every dead letter asks again."""
+    enough, because every dead letter asks again; but a key with levels, as topics are written, means the topic."""
     account = endpoint.account
     assert account is not None
     wanted = filter_of_exchange(name.encode()) if key is None else account.exchanges.topic_of(name, key)
-    later = None if key is None else find_queue_topic(name, key)
+    later = None if key is None or b"/" in key else find_queue_topic(name, key)
     if not _has_all(endpoint, wanted, True) and (later is None or not _has_all(endpoint, later, True)):
         raise _deny(endpoint, "write", f"exchange '{name or 'amq.default'}'", wanted)
 

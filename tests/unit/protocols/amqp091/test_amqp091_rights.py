@@ -285,8 +285,11 @@ def test_a_dead_letter_through_the_default_exchange_needs_the_right_to_the_topic
     assert world.account.queues.catalog.find("q") is None
     declare_with(b"q", b"office/lamp")  # by the right to the topic alone
     world.authorizer.replace(parse_acl(rules("$queue/+", "office/#")))
-    for number, key in enumerate((b"later", b"plant/press", b"$queue/other", b"office/lamp", b"office.lamp")):
+    for number, key in enumerate((b"later", b"plant.press", b"$queue/other", b"office/lamp", b"office.lamp")):
         declare_with(b"q%d" % number, key)
+    denied(declare_with, b"last", b"plant/press/stop")  # no name of a queue that could be made later
+    declare(endpoint, b"plant/press/stop")
+    declare_with(b"last", b"plant/press/stop")
 
 
 def test_a_retry_queue_may_be_declared_before_the_queue_it_leads_to() -> None:
