@@ -78,7 +78,7 @@ class TablePages:
         self._last_page = 0
         self._used: dict[int, None] = {}
         self._free: dict[int, None] = {}
-        self._spare: dict[int, None] = {}  # behind large values that were put again, shorter, within one commit
+        self._spare: dict[int, None] = {}  # behind large values that became shorter within one commit
         self._is_free_tree = False
         self._pages = 0  # of the tree that is walked
         self._count = 0  # entries of it
