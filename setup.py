@@ -20,21 +20,21 @@ PACKAGE = Path("src/millstream")
 # The pure layers of ARCHITECTURE.md, whole; and what of the runtime is on the path of every byte and batch.
 COMPILED_PACKAGES = ("model", "routing", "security", "storage", "queues", "broker", "cluster", "protocols")
 COMPILED_FILES = (
-    "runtime/address_counts.py",
-    "runtime/deadlines.py",
-    "runtime/disk_files.py",
-    "runtime/failpoints.py",
-    "runtime/folder_watch.py",
-    "runtime/gate.py",
-    "runtime/intake.py",
-    "runtime/kernel_sync.py",
-    "runtime/log_thread.py",
-    "runtime/loop_clock.py",
-    "runtime/short_timer.py",
-    "runtime/tcp.py",
-    "runtime/transport.py",
-    "runtime/turn.py",
-    "runtime/wakeup.py",
+    "runtime/transport/address_counts.py",
+    "runtime/transport/deadlines.py",
+    "runtime/disk/files.py",
+    "runtime/disk/failpoints.py",
+    "runtime/disk/folder_watch.py",
+    "runtime/transport/gate.py",
+    "runtime/transport/intake.py",
+    "runtime/disk/kernel_sync.py",
+    "runtime/disk/log_thread.py",
+    "runtime/loop/clock.py",
+    "runtime/loop/short_timer.py",
+    "runtime/transport/tcp.py",
+    "runtime/transport/link.py",
+    "runtime/loop/turn.py",
+    "runtime/loop/wakeup.py",
 )
 
 # What stays interpreted, and why.

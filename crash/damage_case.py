@@ -26,7 +26,7 @@ from crash.damage_oracle import GROUP, Holdings
 from crash.damage_world import SETTINGS, Content, Key, make_payload, read_back
 from crash.forked import ForkedBroker, ForkedProcess, run_child
 from millstream.app.data_folder import read_state
-from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.disk.files import RealDisk
 
 NAMING: Final = ("storage_damaged", "storage_cut")
 CHECKED_S: Final = 20.0

@@ -15,16 +15,16 @@ from pathlib import Path
 from crash.damage_world import Content, Key
 from crash.table_layout import TableLayout
 from millstream.app.data_folder import STATE
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage.checkpoint import IDENTITY, META
-from millstream.storage.fold import Fold
-from millstream.storage.log_files import file_number
-from millstream.storage.log_recovery import log_names, read_file
+from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.lmdb_table import LmdbTable
+from millstream.storage.log.files import file_number
+from millstream.storage.log.recovery import log_names, read_file
 from millstream.storage.manifest import TABLE_FILE
-from millstream.storage.queue_facts import record_offset
+from millstream.storage.records.fold import Fold
+from millstream.storage.records.queue_records import record_offset
 from millstream.storage.recovery import QUARANTINE, load_folded
-from millstream.storage.segment_format import decode_names, folder_name, segment_name
+from millstream.storage.segments.format import decode_names, folder_name, segment_name
+from millstream.storage.table.checkpoint import IDENTITY, META
 from simulation.table import SimulatedTable
 
 RECORD = "record"

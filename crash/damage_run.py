@@ -23,9 +23,9 @@ from crash.forked import ForkedBroker
 from millstream.app.backup import make_backup, restore_backup
 from millstream.app.data_folder import read_state
 from millstream.build_kind import build_name
-from millstream.runtime.backup_hold import hold_checkpoints
-from millstream.runtime.control_client import ControlClient
-from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.control.client import ControlClient
+from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.files import RealDisk
 
 PROGRESS_EVERY: Final = 25
 LATE: Final = 60  # records that only the log has

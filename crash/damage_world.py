@@ -24,7 +24,7 @@ from millstream.protocols.mqtt.wire.packets import (
     SubscribeEntry,
 )
 from millstream.protocols.mqtt.wire.properties import Properties
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient
 
 SETTINGS: Final = (
     "storage.log_file_size=65536",

@@ -27,7 +27,7 @@ from crash.campaign import STALL_S, Campaign, Result
 from crash.harm import name_unfinished, spoil_log, tear_last_batch
 from crash.journal import PATHS
 from millstream.build_kind import build_name
-from millstream.runtime.failpoints import VARIABLE
+from millstream.runtime.disk.failpoints import VARIABLE
 
 PATTERN: Final = re.compile(r"\bhit\(\s*\"([a-z0-9_.]+)\"")
 PARTS: Final = ("log", "checkpoint", "segment", "recover", "quarantine")  # what this load gets to

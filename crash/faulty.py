@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 import millstream.app.storage
 from millstream.cli import main
-from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.disk.files import RealDisk
 from millstream.storage.disk import DiskFault, DiskFile
 
 VARIABLE: Final = "CRASH_DISK_CONTROL"

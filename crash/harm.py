@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from millstream.app.data_folder import STATE
-from millstream.runtime.backup_hold import hold_checkpoints
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage.checkpoint import read_meta
+from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.lmdb_table import LmdbTable
 from millstream.storage.disk import Disk
-from millstream.storage.log_files import FOLDER, PREPARED, file_name, file_number
-from millstream.storage.log_format import BATCH_HEAD_SIZE, FILE_HEADER_SIZE, decode_batch_head
-from millstream.storage.log_recovery import log_names, read_file
+from millstream.storage.log.files import FOLDER, PREPARED, file_name, file_number
+from millstream.storage.log.format import BATCH_HEAD_SIZE, FILE_HEADER_SIZE, decode_batch_head
+from millstream.storage.log.recovery import log_names, read_file
 from millstream.storage.manifest import find_manifest
+from millstream.storage.table.checkpoint import read_meta
 
 GARBAGE: Final = 64
 

@@ -13,11 +13,11 @@ from typing import Final
 
 import millstream.app.storage
 from millstream.cli import main
-from millstream.runtime.folder_watch import FolderWatch
-from millstream.runtime.kernel_sync import KernelSync
-from millstream.runtime.log_thread import LogThread
-from millstream.storage.log import Batch, Log
-from millstream.storage.log_files import LogFiles
+from millstream.runtime.disk.folder_watch import FolderWatch
+from millstream.runtime.disk.kernel_sync import KernelSync
+from millstream.runtime.disk.log_thread import LogThread
+from millstream.storage.log.files import LogFiles
+from millstream.storage.log.write_ahead_log import Batch, Log
 
 HELD_S: Final = 0.2
 

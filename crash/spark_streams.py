@@ -19,7 +19,7 @@ import pyarrow.dataset
 
 from crash.broker import Broker
 from crash.copies import Place
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient, ControlEnd, ControlError
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient, ControlEnd, ControlError
 
 PORTS: Final = (20_000, 30_000)  # below those the kernel gives to clients: none of them takes it meanwhile
 CALL_TIMEOUT_S: Final = 30.0

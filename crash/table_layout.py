@@ -1,6 +1,6 @@
 """Which bytes of the file of a table each of its entries needs: those of itself, and of the way to it.
 
-Of a whole file, as its library lays it out (storage/table_pages.py). With all of them as they were, an entry can be read, whatever was
+Of a whole file, as its library lays it out (storage/table/pages.py). With all of them as they were, an entry can be read, whatever was
 done to the rest: this says so without the code that a repair reads with.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from millstream.storage.table_pages import HEAD_SIZE, LEAF, META_PAGES, NODE_HEAD_SIZE
+from millstream.storage.table.pages import HEAD_SIZE, LEAF, META_PAGES, NODE_HEAD_SIZE
 
 Range = tuple[int, int]
 

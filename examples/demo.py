@@ -17,8 +17,8 @@ from rich.live import Live
 from rich.table import Table
 
 from millstream.app.server import Millstream
+from millstream.client.mqtt_client import MqttClient
 from millstream.config.load import config_of
-from millstream.runtime.mqtt_client import MqttClient
 
 CONFIG = config_of(
     {

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 
 from millstream.app.server import Millstream
+from millstream.client.mqtt_client import MqttClient
 from millstream.config.load import config_of
-from millstream.runtime.mqtt_client import MqttClient
 
 # Port 0 lets the system choose; the keys are those of the configuration file.
 CONFIG = config_of(

@@ -10,10 +10,10 @@ import random
 from collections.abc import Sequence
 
 from millstream.storage.disk import Disk
-from millstream.storage.log_files import FOLDER, PREPARED, file_name, file_number
-from millstream.storage.log_recovery import log_names, read_file
+from millstream.storage.log.files import FOLDER, PREPARED, file_name, file_number
+from millstream.storage.log.recovery import log_names, read_file
 from millstream.storage.manifest import find_manifest
-from millstream.storage.segment_writer import FAILPOINTS as SEGMENT_FAILPOINTS
+from millstream.storage.segments.writer import FAILPOINTS as SEGMENT_FAILPOINTS
 from simulation.disk import Mood, SimulatedDisk
 from simulation.failpoints import DeadlyFailpoints
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from millstream.storage import queue_facts
+from millstream.storage.records import queue_records
+from millstream.storage.records.stored_queue import StoredQueue
 from millstream.storage.store import StoredState
-from millstream.storage.stored_queue import StoredQueue
 from simulation.queue_workload import QueueModel
 from simulation.workload import Fact
 
@@ -27,16 +27,16 @@ class Deliveries:
 
     def on_told(self, fact: Fact) -> None:
         """A group that is moved, or is made anew, begins anew."""
-        if fact.kind == "queue" and fact.number in (queue_facts.GROUP_SAVED, queue_facts.GROUP_REMOVED):
-            place = queue_facts.decode_pair(fact.body)
+        if fact.kind == "queue" and fact.number in (queue_records.GROUP_SAVED, queue_records.GROUP_REMOVED):
+            place = queue_records.decode_pair(fact.body)
             self._handed = {key: value for key, value in self._handed.items() if key[:2] != place}
 
     def hand_out(self, told: Sequence[tuple[Fact, int]], model: QueueModel, durable: int) -> None:
         """One of the newest records that are safe, to one of the groups, safe or not."""
         fact, position = self._chance.choice(told[-SEEN:])
-        if fact.kind != "queue" or fact.number != queue_facts.RECORD_APPENDED or position > durable:
+        if fact.kind != "queue" or fact.number != queue_records.RECORD_APPENDED or position > durable:
             return
-        number, offset = queue_facts.record_place(fact.body)
+        number, offset = queue_records.record_place(fact.body)
         queue = model.queues.get(number)
         if queue is not None and queue.groups:
             group = self._chance.choice(sorted(queue.groups))
@@ -49,8 +49,8 @@ class Deliveries:
         for number, group, offset in self._handed:
             queue = model.queues.get(number)
             if queue is not None and group in queue.groups and offset in queue.groups[group]:
-                body = queue_facts.encode_returned(number, group, offset, 1, 0)
-                facts.append(Fact("queue", number=queue_facts.RECORD_RETURNED, body=body))
+                body = queue_records.encode_returned(number, group, offset, 1, 0)
+                facts.append(Fact("queue", number=queue_records.RECORD_RETURNED, body=body))
         return facts
 
     def on_stopped(self, unsure: dict[int, int]) -> None:

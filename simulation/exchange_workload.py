@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from millstream.storage import exchange_facts
-from millstream.storage.exchange_facts import StoredBinding, StoredExchange
+from millstream.storage.records import exchange_records
+from millstream.storage.records.exchange_records import StoredBinding, StoredExchange
 from simulation.workload import Fact
 
 NAMES = 4
 KEYS = (b"", b"key", b"#.\xff", b"k" * 255)
-SAVED = (exchange_facts.EXCHANGE_SAVED, exchange_facts.BINDING_SAVED)
+SAVED = (exchange_records.EXCHANGE_SAVED, exchange_records.BINDING_SAVED)
 # told of the same thing, one takes back the other
 PAIRS = {
-    exchange_facts.EXCHANGE_REMOVED: exchange_facts.EXCHANGE_SAVED,
-    exchange_facts.BINDING_REMOVED: exchange_facts.BINDING_SAVED,
+    exchange_records.EXCHANGE_REMOVED: exchange_records.EXCHANGE_SAVED,
+    exchange_records.BINDING_REMOVED: exchange_records.BINDING_SAVED,
 }
 
 
@@ -33,18 +33,20 @@ class ExchangeModel:
             del self.bodies[(PAIRS[kind], self._name(PAIRS[kind], body))]
 
     def _name(self, kind: int, body: bytes) -> object:
-        return exchange_facts.decode_exchange_name(body) if kind == SAVED[0] else body
+        return exchange_records.decode_exchange_name(body) if kind == SAVED[0] else body
 
     def exchanges(self) -> list[StoredExchange]:
         return [
-            exchange_facts.decode_exchange(body)
+            exchange_records.decode_exchange(body)
             for (kind, _), body in self.bodies.items()
             if kind == SAVED[0]
         ]
 
     def bindings(self) -> list[StoredBinding]:
         return [
-            exchange_facts.decode_binding(body) for (kind, _), body in self.bodies.items() if kind == SAVED[1]
+            exchange_records.decode_binding(body)
+            for (kind, _), body in self.bodies.items()
+            if kind == SAVED[1]
         ]
 
 
@@ -74,13 +76,13 @@ class ExchangeWorkload:
         bodies = self._model.bodies
         if bodies and chance.random() < 0.4:
             (kind, _), body = chance.choice(list(bodies.items()))
-            if kind == exchange_facts.EXCHANGE_SAVED:
-                account, name = exchange_facts.decode_exchange_name(body)
+            if kind == exchange_records.EXCHANGE_SAVED:
+                account, name = exchange_records.decode_exchange_name(body)
                 gone = _fact(
-                    exchange_facts.EXCHANGE_REMOVED, exchange_facts.encode_exchange_name(account, name)
+                    exchange_records.EXCHANGE_REMOVED, exchange_records.encode_exchange_name(account, name)
                 )
             else:
-                gone = _fact(exchange_facts.BINDING_REMOVED, body)
+                gone = _fact(exchange_records.BINDING_REMOVED, body)
             facts = [gone]
         else:
             facts = [self._make()]
@@ -95,12 +97,14 @@ class ExchangeWorkload:
         if chance.random() < 0.4:
             kind = chance.choice(("direct", "topic"))
             stored = StoredExchange(account, source, kind, chance.random() < 0.5, False, arguments)
-            return _fact(exchange_facts.EXCHANGE_SAVED, exchange_facts.encode_exchange(stored))
+            return _fact(exchange_records.EXCHANGE_SAVED, exchange_records.encode_exchange(stored))
         target = "t" * 255 if chance.random() < 0.2 else f"target-{chance.randrange(NAMES)}"
-        identity = exchange_facts.encode_identity(
+        identity = exchange_records.encode_identity(
             chance.random() < 0.5, target, chance.choice(KEYS), arguments
         )
-        return _fact(exchange_facts.BINDING_SAVED, exchange_facts.encode_binding(account, source, identity))
+        return _fact(
+            exchange_records.BINDING_SAVED, exchange_records.encode_binding(account, source, identity)
+        )
 
 
 def _fact(kind: int, body: bytes) -> Fact:

@@ -14,10 +14,10 @@ import sys
 
 from librt.strings import BytesWriter
 
-from millstream.storage.log import Batch
-from millstream.storage.log_files import FOLDER, LogFiles, file_name
-from millstream.storage.log_format import BATCH_HEAD_SIZE, FILE_HEADER_SIZE, append_record
-from millstream.storage.log_recovery import RecoveredFile, read_file
+from millstream.storage.log.files import FOLDER, LogFiles, file_name
+from millstream.storage.log.format import BATCH_HEAD_SIZE, FILE_HEADER_SIZE, append_record
+from millstream.storage.log.recovery import RecoveredFile, read_file
+from millstream.storage.log.write_ahead_log import Batch
 from simulation.disk import SimulatedDisk
 from simulation.failpoints import DeadlyFailpoints
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from millstream.model.outbox import Wakeup
-from millstream.runtime.checkpoint_run import run as run_checkpoint
-from millstream.storage.checkpoint import read_meta
+from millstream.runtime.processes.checkpoint_process import run as run_checkpoint
 from millstream.storage.directory import check_queues, open_directory
 from millstream.storage.disk import DiskFault, Failpoints
-from millstream.storage.log import Batch, BatchWriter, Log
-from millstream.storage.log_files import FOLDER, LogFiles
+from millstream.storage.log.files import FOLDER, LogFiles
+from millstream.storage.log.write_ahead_log import Batch, BatchWriter, Log
 from millstream.storage.log_store import LogStore
+from millstream.storage.marks.stop_mark import StopMark, find_unsure, remove_mark, write_mark
 from millstream.storage.recovery import recover
-from millstream.storage.stop_mark import StopMark, find_unsure, remove_mark, write_mark
+from millstream.storage.table.checkpoint import read_meta
 from simulation.disk import SimulatedDisk
 from simulation.table import SimulatedTable
 from simulation.workload import Teller

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import random
 
-from millstream.storage.checkpoint import read_meta
 from millstream.storage.disk import DiskFault
 from millstream.storage.manifest import Incomplete
-from millstream.storage.stream_gaps import find_all_gaps
+from millstream.storage.segments.stream_gaps import find_all_gaps
+from millstream.storage.table.checkpoint import read_meta
 from simulation.deaths import (
     ANY_MOOD,
     FAILPOINTS,

@@ -8,12 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from millstream.storage import queue_facts
 from millstream.storage.disk import Disk
-from millstream.storage.queue_facts import QueueRecord
-from millstream.storage.segment_reader import SegmentReader
+from millstream.storage.records import queue_records
+from millstream.storage.records.queue_records import QueueRecord
+from millstream.storage.records.stored_queue import StoredQueue
+from millstream.storage.segments.reader import SegmentReader
 from millstream.storage.store import StoredState
-from millstream.storage.stored_queue import StoredQueue
 from simulation.workload import Fact, make_message
 
 QUEUES = 3
@@ -53,42 +53,42 @@ class QueueModel:
 
     def tell(self, fact: Fact) -> None:
         kind, body = fact.number, fact.body
-        number = queue_facts.decode_number(body)
-        if kind == queue_facts.QUEUE_SAVED:
-            _, _, name, definition = queue_facts.decode_queue(body)
+        number = queue_records.decode_number(body)
+        if kind == queue_records.QUEUE_SAVED:
+            _, _, name, definition = queue_records.decode_queue(body)
             self.queues.setdefault(number, ModelQueue(name, definition == STREAM))
             self.last_queue = max(self.last_queue, number)
             return
         queue = self.queues[number]
-        if kind == queue_facts.QUEUE_REMOVED:
+        if kind == queue_records.QUEUE_REMOVED:
             del self.queues[number]
-        elif kind == queue_facts.RECORD_APPENDED:
-            offset = queue_facts.record_place(body)[1]
+        elif kind == queue_records.RECORD_APPENDED:
+            offset = queue_records.record_place(body)[1]
             queue.records[offset] = body
             queue.next = offset + 1
             for open_ in queue.groups.values():
                 open_.add(offset)
-        elif kind == queue_facts.QUEUE_TRIMMED:
-            queue.first = max(queue.first, queue_facts.decode_pair(body)[1])
+        elif kind == queue_records.QUEUE_TRIMMED:
+            queue.first = max(queue.first, queue_records.decode_pair(body)[1])
             for open_ in queue.groups.values():
                 open_.difference_update(range(queue.first))
         else:
             self._tell_group(queue, kind, body)
 
     def _tell_group(self, queue: ModelQueue, kind: int, body: bytes) -> None:
-        if kind == queue_facts.GROUP_SAVED:
-            _, group, committed, _, _ = queue_facts.decode_group(body)
+        if kind == queue_records.GROUP_SAVED:
+            _, group, committed, _, _ = queue_records.decode_group(body)
             queue.groups[group] = {offset for offset in queue.records if offset >= committed}
             queue.groups[group].difference_update(range(queue.first))
             queue.returned = {place: count for place, count in queue.returned.items() if place[0] != group}
-        elif kind == queue_facts.GROUP_REMOVED:
-            del queue.groups[queue_facts.decode_pair(body)[1]]
-        elif kind == queue_facts.RECORDS_SETTLED:
-            _, group, first, last = queue_facts.decode_settled(body)
+        elif kind == queue_records.GROUP_REMOVED:
+            del queue.groups[queue_records.decode_pair(body)[1]]
+        elif kind == queue_records.RECORDS_SETTLED:
+            _, group, first, last = queue_records.decode_settled(body)
             queue.groups[group].difference_update(range(first, last + 1))
         else:
-            assert kind == queue_facts.RECORD_RETURNED
-            _, group, offset, attempts, _ = queue_facts.decode_returned(body)
+            assert kind == queue_records.RECORD_RETURNED
+            _, group, offset, attempts, _ = queue_records.decode_returned(body)
             queue.returned[(group, offset)] = attempts
 
 
@@ -125,38 +125,40 @@ class QueueWorkload:
             first = chance.choice(open_[:20])
             last = chance.randrange(first, min(first + 4, queue.next))
             return [
-                _fact(queue_facts.RECORDS_SETTLED, queue_facts.encode_settled(number, group, first, last))
+                _fact(queue_records.RECORDS_SETTLED, queue_records.encode_settled(number, group, first, last))
             ]
         if kind == "return" and open_:
-            body = queue_facts.encode_returned(
+            body = queue_records.encode_returned(
                 number, group, chance.choice(open_), chance.randrange(1, 9), 77
             )
-            return [_fact(queue_facts.RECORD_RETURNED, body)]
+            return [_fact(queue_records.RECORD_RETURNED, body)]
         if kind == "trim":
             first = chance.randrange(queue.first, queue.next + 1)
-            return [_fact(queue_facts.QUEUE_TRIMMED, queue_facts.encode_pair(number, first))]
+            return [_fact(queue_records.QUEUE_TRIMMED, queue_records.encode_pair(number, first))]
         if kind == "group":
             return self._change_group(number, queue)
         if kind == "remove":
-            return [_fact(queue_facts.QUEUE_REMOVED, queue_facts.encode_number(number))]
+            return [_fact(queue_records.QUEUE_REMOVED, queue_records.encode_number(number))]
         return self._append(number, queue)
 
     def _declare(self) -> list[Fact]:
         number = self._next_number
         self._next_number += 1
         definition = self._chance.choice((WORK, STREAM))
-        body = queue_facts.encode_queue(number, "default", f"queue-{self._chance.randrange(99)}", definition)
-        group = queue_facts.encode_group(number, 1, 0, "one", b"#")
-        return [_fact(queue_facts.QUEUE_SAVED, body), _fact(queue_facts.GROUP_SAVED, group)]
+        body = queue_records.encode_queue(
+            number, "default", f"queue-{self._chance.randrange(99)}", definition
+        )
+        group = queue_records.encode_group(number, 1, 0, "one", b"#")
+        return [_fact(queue_records.QUEUE_SAVED, body), _fact(queue_records.GROUP_SAVED, group)]
 
     def _change_group(self, number: int, queue: ModelQueue) -> list[Fact]:
         chance = self._chance
         group = chance.randrange(1, 4)
         if group in queue.groups and group != 1 and chance.random() < 0.5:
-            return [_fact(queue_facts.GROUP_REMOVED, queue_facts.encode_pair(number, group))]
+            return [_fact(queue_records.GROUP_REMOVED, queue_records.encode_pair(number, group))]
         committed = chance.randrange(queue.low(), queue.next + 1)
-        body = queue_facts.encode_group(number, group, committed, f"group-{group}", b"#")
-        return [_fact(queue_facts.GROUP_SAVED, body)]
+        body = queue_records.encode_group(number, group, committed, f"group-{group}", b"#")
+        return [_fact(queue_records.GROUP_SAVED, body)]
 
     def _append(self, number: int, queue: ModelQueue) -> list[Fact]:
         facts: list[Fact] = []
@@ -167,8 +169,8 @@ class QueueWorkload:
             )
             message = make_message(self._next_message)
             self._next_message += 1
-            body = queue_facts.encode_record(number, record, message, 0)
-            facts.append(_fact(queue_facts.RECORD_APPENDED, body))
+            body = queue_records.encode_record(number, record, message, 0)
+            facts.append(_fact(queue_records.RECORD_APPENDED, body))
         return facts
 
 
@@ -225,7 +227,7 @@ def _find_place_fault(queue: StoredQueue, wanted: ModelQueue) -> str:
 
 
 def _find_record_fault(queue: StoredQueue, wanted: ModelQueue, reader: SegmentReader) -> str:
-    bodies = {queue_facts.record_place(body)[1]: body for _, body in queue.tail}
+    bodies = {queue_records.record_place(body)[1]: body for _, body in queue.tail}
     end = min(bodies, default=queue.next)
     place = wanted.low()
     while place < end:
@@ -233,7 +235,7 @@ def _find_record_fault(queue: StoredQueue, wanted: ModelQueue, reader: SegmentRe
         if part.damage:
             return part.damage[0].sentence()
         for body in part.bodies:
-            bodies.setdefault(queue_facts.record_place(body)[1], body)
+            bodies.setdefault(queue_records.record_place(body)[1], body)
         place = int(part.end)
     for offset in wanted.needed():
         if offset not in bodies:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from millstream.storage import stage_facts
-from millstream.storage.stage_facts import StageFold, StoredBatch, StoredQuery
+from millstream.storage.records import batch_records
+from millstream.storage.records.batch_records import StageFold, StoredBatch, StoredQuery
 from simulation.workload import Fact
 
 QUERIES = 4
@@ -68,11 +68,11 @@ def encode(fact: Fact) -> tuple[int, bytes]:
     query = StoredQuery("default", query_name(fact.client), "spark", fact.client == 2)
     if fact.kind == BEGUN:
         batch = StoredBatch(fact.number, "out", make_stages(fact.client, fact.number), fact.value)
-        return stage_facts.BATCH_BEGUN, stage_facts.encode_begun(query, batch, fact.number)
+        return batch_records.BATCH_BEGUN, batch_records.encode_begun(query, batch, fact.number)
     if fact.kind == FORGOTTEN:
-        return stage_facts.QUERY_FORGOTTEN, stage_facts.encode_forgotten(query)
-    body = stage_facts.encode_advanced(query, fact.value, fact.kind == DONE, fact.number)
-    return stage_facts.BATCH_ADVANCED, body
+        return batch_records.QUERY_FORGOTTEN, batch_records.encode_forgotten(query)
+    body = batch_records.encode_advanced(query, fact.value, fact.kind == DONE, fact.number)
+    return batch_records.BATCH_ADVANCED, body
 
 
 class StageWorkload:

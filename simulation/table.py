@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from millstream.storage.table import Table
+from millstream.storage.table.port import Table
 
 
 class SimulatedTable(Table):

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from millstream.model.delivery import Delivery
 from millstream.model.message import Message
-from millstream.storage.exchange_facts import StoredBinding, StoredExchange, encode_exchange
-from millstream.storage.memory import MemoryStore
+from millstream.storage.memory_store import MemoryStore
+from millstream.storage.records.exchange_records import StoredBinding, StoredExchange, encode_exchange
 from millstream.storage.store import SessionKey, Store, StoredState, StoredSubscription, StoredWill
 
 CLIENTS = 5

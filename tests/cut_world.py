@@ -18,7 +18,7 @@ from millstream.protocols.mqtt.wire.packets import (
     SubscribeEntry,
 )
 from millstream.protocols.mqtt.wire.properties import Properties
-from millstream.runtime.failpoints import NoFailpoints
+from millstream.runtime.disk.failpoints import NoFailpoints
 from simulation.disk import Mood, SimulatedDisk
 from simulation.node import Node
 from simulation.table import SimulatedTable

@@ -12,19 +12,19 @@ from millstream.app.data_folder import STATE, open_folder, read_state
 from millstream.app.storage_repair import repair_storage
 from millstream.app.storage_survey import Finding, Survey, survey_storage
 from millstream.model.message import Message
-from millstream.runtime.checkpoint_run import run as run_checkpoint
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.failpoints import NoFailpoints
-from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage import facts, queue_facts
-from millstream.storage.checkpoint import read_meta
+from millstream.runtime.disk.failpoints import NoFailpoints
+from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.lmdb_table import LmdbTable
+from millstream.runtime.processes.checkpoint_process import run as run_checkpoint
 from millstream.storage.disk import Failpoints
-from millstream.storage.fold import Fold
-from millstream.storage.log import Batch
-from millstream.storage.log_files import FOLDER, LogFiles
-from millstream.storage.log_format import append_record
-from millstream.storage.log_recovery import Damage
-from millstream.storage.segment_reader import SegmentReader
+from millstream.storage.log.files import FOLDER, LogFiles
+from millstream.storage.log.format import append_record
+from millstream.storage.log.recovery import Damage
+from millstream.storage.log.write_ahead_log import Batch
+from millstream.storage.records import queue_records, session_records
+from millstream.storage.records.fold import Fold
+from millstream.storage.segments.reader import SegmentReader
+from millstream.storage.table.checkpoint import read_meta
 
 SEGMENT_SIZE = 600
 LOG_SIZE = 65_536
@@ -69,32 +69,34 @@ class DataDirectory:
     def declare(self, number: int, name: str, kind: str) -> None:
         definition = b'{"kind":"%s"}' % kind.encode()
         self.tell(
-            (queue_facts.QUEUE_SAVED, queue_facts.encode_queue(number, "default", name, definition)),
+            (queue_records.QUEUE_SAVED, queue_records.encode_queue(number, "default", name, definition)),
         )
         self._next[number] = 0
 
     def append(self, number: int, count: int) -> None:
         for _ in range(count):
             offset = self._next[number]
-            record = queue_facts.QueueRecord(offset, 1000 + offset, 0, 0, b"", 0)
+            record = queue_records.QueueRecord(offset, 1000 + offset, 0, 0, b"", 0)
             message = Message(b"t", b"%d of %d" % (offset, number), 1, False, b"", 0, "p")
-            self.tell((queue_facts.RECORD_APPENDED, queue_facts.encode_record(number, record, message, 0)))
+            self.tell(
+                (queue_records.RECORD_APPENDED, queue_records.encode_record(number, record, message, 0))
+            )
             self._next[number] = offset + 1
 
     def settle(self, number: int, end: int) -> None:
         """Everything below an offset, by the one group."""
         self.tell(
-            (queue_facts.GROUP_SAVED, queue_facts.encode_group(number, 1, 0, "all", b"")),
-            (queue_facts.RECORDS_SETTLED, queue_facts.encode_settled(number, 1, 0, end - 1)),
+            (queue_records.GROUP_SAVED, queue_records.encode_group(number, 1, 0, "all", b"")),
+            (queue_records.RECORDS_SETTLED, queue_records.encode_settled(number, 1, 0, end - 1)),
         )
 
     def trim(self, number: int, first: int) -> None:
-        self.tell((queue_facts.QUEUE_TRIMMED, queue_facts.encode_pair(number, first)))
+        self.tell((queue_records.QUEUE_TRIMMED, queue_records.encode_pair(number, first)))
 
     def save_sessions(self, count: int) -> None:
         for number in range(1, count + 1):
-            fact = facts.SessionFact(number, "default", f"client-{number}", "", 3600, 0)
-            self.tell((facts.SESSION_SAVED, facts.encode_session(fact)))
+            fact = session_records.SessionFact(number, "default", f"client-{number}", "", 3600, 0)
+            self.tell((session_records.SESSION_SAVED, session_records.encode_session(fact)))
 
     def fold(self) -> None:
         """End the file of the log and fold it into table and segments."""
@@ -160,7 +162,7 @@ class DataDirectory:
         queue = self.read().queues.queues.get(number)
         bodies += [] if queue is None else [body for _, body in queue.tail]
         return {
-            int(queue_facts.record_offset(body)): queue_facts.decode_record_message(body, 0).payload
+            int(queue_records.record_offset(body)): queue_records.decode_record_message(body, 0).payload
             for body in bodies
         }
 

@@ -7,10 +7,10 @@ import asyncio
 from fakes import ManualWakeup, MqttWorld
 
 from millstream.model.limits import Limits
-from millstream.runtime.deadlines import Deadlines
-from millstream.runtime.gate import Asker, Gate
-from millstream.runtime.loop_clock import LoopClock
-from millstream.runtime.transport import TransportLink
+from millstream.runtime.loop.clock import LoopClock
+from millstream.runtime.transport.deadlines import Deadlines
+from millstream.runtime.transport.gate import Asker, Gate
+from millstream.runtime.transport.link import TransportLink
 from millstream.security.authentication import Credentials
 from millstream.security.users import UserTable
 

@@ -32,7 +32,7 @@ from millstream.security.authentication import Authenticator, Credentials
 from millstream.security.principal import Principal
 from millstream.security.tokens import TokenVerifier
 from millstream.security.users import UserTable
-from millstream.storage.memory import MemoryStore
+from millstream.storage.memory_store import MemoryStore
 from millstream.storage.store import SessionKey, Store, StoredState, StoredSubscription, StoredWill
 
 MEMORY_LIMIT = 1 << 30

@@ -9,17 +9,17 @@ from fakes import ManualWakeup
 
 from millstream.model.delivery import Delivery
 from millstream.model.message import Message
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.failpoints import NoFailpoints
-from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage.checkpoint import Checkpoint, load_table
-from millstream.storage.fold import Fold
-from millstream.storage.log import Batch, BatchWriter, Log
-from millstream.storage.log_files import FOLDER, LogFiles, file_number
-from millstream.storage.log_recovery import log_names, read_file
+from millstream.runtime.disk.failpoints import NoFailpoints
+from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.lmdb_table import LmdbTable
+from millstream.storage.log.files import FOLDER, LogFiles, file_number
+from millstream.storage.log.recovery import log_names, read_file
+from millstream.storage.log.write_ahead_log import Batch, BatchWriter, Log
 from millstream.storage.log_store import LogStore
-from millstream.storage.segment_writer import SegmentWriter
+from millstream.storage.records.fold import Fold
+from millstream.storage.segments.writer import SegmentWriter
 from millstream.storage.store import SessionKey, Store, StoredState, StoredSubscription, StoredWill
+from millstream.storage.table.checkpoint import Checkpoint, load_table
 
 FILE_SIZE = 4096  # small, so that a few facts fill several files
 

@@ -29,12 +29,12 @@ from millstream.queues.queue import Queue
 from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
 from millstream.security.quotas import Quotas, QuotaTerms
-from millstream.storage import queue_facts
-from millstream.storage.fold import Fold
-from millstream.storage.log_format import Record
-from millstream.storage.record_source import RecordSource, RecordWaiter
+from millstream.storage.log.format import Record
+from millstream.storage.records import queue_records
+from millstream.storage.records.fold import Fold
+from millstream.storage.records.stored_queue import QueueFold, decode_state, encode_state
+from millstream.storage.segments.record_source import RecordSource, RecordWaiter
 from millstream.storage.store import Store
-from millstream.storage.stored_queue import QueueFold, decode_state, encode_state
 
 START_NS = 1_000 * NANOSECONDS
 WALL_OFFSET_NS = 1_700_000_000 * NANOSECONDS
@@ -60,8 +60,8 @@ class FactStore(HeldStore):
     def queue_fact(self, kind: int, body: bytes) -> int:
         position = int(super().queue_fact(kind, body))
         self.log.append((position, int(kind), body))
-        if kind == queue_facts.RECORD_APPENDED:
-            self.places[queue_facts.record_place(body)] = position
+        if kind == queue_records.RECORD_APPENDED:
+            self.places[queue_records.record_place(body)] = position
         return position
 
     def forget_unsafe(self) -> None:
@@ -84,7 +84,7 @@ class FakeSegments(RecordSource):
         self.waiting: list[tuple[int, int, int, RecordWaiter]] = []
 
     def put(self, body: bytes) -> None:
-        queue, offset = queue_facts.record_place(body)
+        queue, offset = queue_records.record_place(body)
         self.records.setdefault(queue, {})[offset] = body
 
     def request(self, queue: int, first: int, end: int, waiter: RecordWaiter) -> None:
@@ -95,7 +95,7 @@ class FakeSegments(RecordSource):
         for queue, first, end, waiter in waiting:
             bodies = self.read(queue, first, end, self.count_max)
             if len(bodies) == self.count_max:
-                end = queue_facts.record_place(bodies[-1])[1] + 1
+                end = queue_records.record_place(bodies[-1])[1] + 1
             waiter.on_records(bodies, end)
 
     def read(self, queue: int, first: int, end: int, count_max: int) -> list[bytes]:
@@ -104,7 +104,7 @@ class FakeSegments(RecordSource):
 
     def find_time(self, queue: int, wall_ns: int) -> int:
         kept = self.records.get(int(queue), {})
-        young = [offset for offset in sorted(kept) if queue_facts.record_time(kept[offset]) >= wall_ns]
+        young = [offset for offset in sorted(kept) if queue_records.record_time(kept[offset]) >= wall_ns]
         return young[0] if young else -1
 
 
@@ -345,8 +345,8 @@ class QueueWorld:
         self.segments.records = {}
         self.segments.waiting = []
         for _, kind, body in log:
-            if kind == queue_facts.RECORD_APPENDED:
-                number, offset = queue_facts.record_place(body)
+            if kind == queue_records.RECORD_APPENDED:
+                number, offset = queue_records.record_place(body)
                 if number in fold.queues and offset >= fold.queues[number].low_mark():
                     self.segments.put(body)
         fold.queues = {

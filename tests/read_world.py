@@ -18,12 +18,12 @@ from millstream.protocols.mqtt.wire.packets import (
 from millstream.queues.catalog import Catalog
 from millstream.queues.definition import make_definition
 from millstream.queues.queue import Queue
-from millstream.runtime.failpoints import NoFailpoints
+from millstream.runtime.disk.failpoints import NoFailpoints
 from millstream.security.acl import Authorizer, parse_acl
-from millstream.storage.memory import MemoryStore
-from millstream.storage.queue_facts import decode_record, decode_record_message, record_place
+from millstream.storage.memory_store import MemoryStore
+from millstream.storage.records.queue_records import decode_record, decode_record_message, record_place
+from millstream.storage.records.stored_queue import StoredQueue
 from millstream.storage.store import StoredState
-from millstream.storage.stored_queue import StoredQueue
 from simulation.disk import Mood, SimulatedDisk
 from simulation.node import Node
 from simulation.table import SimulatedTable

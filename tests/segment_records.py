@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 from millstream.storage.disk import Disk
-from millstream.storage.log_recovery import Damage
-from millstream.storage.segment_reader import SegmentReader
+from millstream.storage.log.recovery import Damage
+from millstream.storage.segments.reader import SegmentReader
 
 END = 1 << 62
 

@@ -30,11 +30,11 @@ from rich.table import Table  # noqa: E402
 from benchmarks.spark_suite.wire_copy import Gather, send  # noqa: E402
 from millstream.model.message import Message  # noqa: E402
 from millstream.reader.arrow import LAYOUTS, SegmentBatches, schema_of  # noqa: E402
-from millstream.runtime.disk_files import RealDisk  # noqa: E402
-from millstream.runtime.failpoints import NoFailpoints  # noqa: E402
-from millstream.storage import segment_run  # noqa: E402
-from millstream.storage.queue_facts import QueueRecord, encode_record  # noqa: E402
-from millstream.storage.segment_writer import SegmentWriter  # noqa: E402
+from millstream.runtime.disk.failpoints import NoFailpoints  # noqa: E402
+from millstream.runtime.disk.files import RealDisk  # noqa: E402
+from millstream.storage.records.queue_records import QueueRecord, encode_record  # noqa: E402
+from millstream.storage.segments import run as segment_run  # noqa: E402
+from millstream.storage.segments.writer import SegmentWriter  # noqa: E402
 
 QUEUE = 1
 NAME = "plant/events"

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.attack_suite.amqp import AmqpChannel, AmqpClient
 from benchmarks.attack_suite.mqtt import MqttClient
 from benchmarks.attack_suite.preparation import TIMEOUT_S
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient
 
 ASK_S = 0.05  # between two questions: rare enough not to be an input of their own
 LOOK_S = 0.25

@@ -29,11 +29,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from millstream.client.mqtt_client import MqttClient
 from millstream.commands import pipeline_runs
 from millstream.commands.outcome import CommandFailed, ExitCode
 from millstream.protocols.mqtt.wire.properties import Properties
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient
-from millstream.runtime.mqtt_client import MqttClient
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient
 
 DEVICES = ("boiler", "chiller", "furnace", "mixer", "press", "pump")
 PAUSE_S = 0.2  # between two readings of a device

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.disk.files import RealDisk
 from millstream.storage.disk import Disk, DiskFault
 from simulation.disk import SECTOR, Mood, PowerCut, SimulatedDisk
 

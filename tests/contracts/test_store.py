@@ -32,7 +32,7 @@ from millstream.protocols.mqtt.wire.packets import (
 )
 from millstream.protocols.mqtt.wire.packets import Will as WillPacket
 from millstream.protocols.mqtt.wire.properties import Properties
-from millstream.storage.memory import MemoryStore
+from millstream.storage.memory_store import MemoryStore
 from millstream.storage.store import (
     SessionKey,
     Store,

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import trustme
 
+from millstream.client.mqtt_client import MESSAGES_MAX, ExitKind, MqttClient, MqttClientError
 from millstream.protocols.mqtt.machine.client_session import ClientSession
 from millstream.protocols.mqtt.wire.packets import Publish, Will
 from millstream.protocols.mqtt.wire.properties import Properties
-from millstream.runtime.mqtt_client import MESSAGES_MAX, ExitKind, MqttClient, MqttClientError
 
 MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
 pytestmark = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")

@@ -32,10 +32,10 @@ from millstream.reader.server import HttpServer
 from millstream.reader.services import Reading, Services, open_stream
 from millstream.reader.settings import ReaderSettings
 from millstream.routing.subscription import Subscription
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient
-from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient
+from millstream.runtime.disk.files import RealDisk
 from millstream.security.acl import parse_acl
-from millstream.storage.segment_format import OFFSET_MAX
+from millstream.storage.segments.format import OFFSET_MAX
 
 STREAMS = {"q": "$queue/q", "d": "$queue/d", "a/b": "$queue/a%2Fb", "$dlq/q": "$dlq/q"}
 STAGE_BYTES_MAX = 1 << 20

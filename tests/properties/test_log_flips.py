@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.storage.log_format import FILE_HEADER_SIZE
+from millstream.storage.log.format import FILE_HEADER_SIZE
 from simulation.flips import HarmedLog
 
 FLIPS = 1500

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.storage.pending_table import PendingTable
+from millstream.storage.table.pending import PendingTable
 from simulation.table import SimulatedTable
 
 KEYS = st.sampled_from([bytes([kind, number]) for kind in b"ds" for number in range(4)])

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from segment_records import make_body, offset_of, read_all
 
-from millstream.runtime.failpoints import NoFailpoints
+from millstream.runtime.disk.failpoints import NoFailpoints
 from millstream.storage.disk import DiskFault
-from millstream.storage.segment_format import HEADER_SIZE
-from millstream.storage.segment_reader import SegmentReader
-from millstream.storage.segment_writer import SegmentWriter
+from millstream.storage.segments.format import HEADER_SIZE
+from millstream.storage.segments.reader import SegmentReader
+from millstream.storage.segments.writer import SegmentWriter
 from simulation.disk import Mood, PowerCut, SimulatedDisk
 
 QUEUES = (1, 2, 70_000)

@@ -7,13 +7,13 @@ import random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from millstream.storage import facts
-from millstream.storage.checkpoint import Checkpoint, load_table
-from millstream.storage.fold import PLACEHOLDER, Fold
-from millstream.storage.log_format import Record
-from millstream.storage.log_recovery import log_names, read_file
-from millstream.storage.segment_writer import SegmentWriter
+from millstream.storage.log.format import Record
+from millstream.storage.log.recovery import log_names, read_file
+from millstream.storage.records import session_records
+from millstream.storage.records.fold import PLACEHOLDER, Fold
+from millstream.storage.segments.writer import SegmentWriter
 from millstream.storage.store import StoredState
+from millstream.storage.table.checkpoint import Checkpoint, load_table
 from simulation.disk import Mood, SimulatedDisk
 from simulation.exchange_workload import ExchangeWorkload, model_after
 from simulation.failpoints import DeadlyFailpoints
@@ -103,13 +103,13 @@ def test_no_message_is_kept_that_nobody_names_and_none_is_missing(seed: int, rou
     checkpoint.finish(1)
     uses: dict[int, int] = {}
     for _, body in table.items(b"d"):
-        number = facts.decode_delivery(body, PLACEHOLDER).message
+        number = session_records.decode_delivery(body, PLACEHOLDER).message
         uses[number] = uses.get(number, 0) + 1
     for _, body in table.items(b"w"):
-        number = facts.decode_will(body).message
+        number = session_records.decode_will(body).message
         uses[number] = uses.get(number, 0) + 1
     for _, body in table.items(b"r"):
-        number = facts.decode_retained(body)[1]
+        number = session_records.decode_retained(body)[1]
         uses[number] = uses.get(number, 0) + 1
     kept = {
         int.from_bytes(key[1:], "big"): int.from_bytes(body[:4], "little") for key, body in table.items(b"m")

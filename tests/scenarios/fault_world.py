@@ -30,7 +30,7 @@ from millstream.protocols.mqtt.wire.packets import (
     Subscribe,
     SubscribeEntry,
 )
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient
 
 PAYLOAD = b"x" * 2000
 PUBLISHERS = 12  # connections of each version: one that is sent away is used up

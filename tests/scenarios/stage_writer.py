@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient
 
 TIMEOUT_S = 60.0
 UNDER_WAY = 202

@@ -13,10 +13,10 @@ from raw_client import NEVER, RawClient
 
 from millstream.app.data_folder import read_state
 from millstream.protocols.mqtt.wire.packets import PubAck, Publish, SubAck, Subscribe, SubscribeEntry
-from millstream.runtime.disk_files import RealDisk
-from millstream.storage.queue_facts import decode_record_message, record_place
-from millstream.storage.segment_reader import SegmentReader
-from millstream.storage.stored_queue import StoredQueue
+from millstream.runtime.disk.files import RealDisk
+from millstream.storage.records.queue_records import decode_record_message, record_place
+from millstream.storage.records.stored_queue import StoredQueue
+from millstream.storage.segments.reader import SegmentReader
 
 BACKUPS = 3
 WINDOW = 20

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from millstream.commands.tree import app
 from millstream.protocols.mqtt.wire.packets import PubAck, Publish, SubscribeEntry
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient, ControlEnd, ControlError
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient, ControlEnd, ControlError
 
 COMMANDS = [
     "list",

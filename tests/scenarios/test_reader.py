@@ -35,7 +35,7 @@ from reader_world import (
 from typer.testing import CliRunner
 
 from millstream.commands.tree import app
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient
 
 COLUMNS = [
     "queue",

@@ -27,12 +27,12 @@ import typer.main
 import yaml
 
 import millstream
+from millstream.client.mqtt_client import MqttClient, MqttClientError
 from millstream.commands.tree import app
 from millstream.config.faults import ConfigFault
 from millstream.config.keys import ANY_NAME, all_keys, section_of
 from millstream.config.load import load
 from millstream.protocols.mqtt.wire.reason_codes import NOT_AUTHORIZED
-from millstream.runtime.mqtt_client import MqttClient, MqttClientError
 from millstream.security.acl import AclFault, parse_acl
 from millstream.security.users import User, UserTable, format_users, hash_password
 

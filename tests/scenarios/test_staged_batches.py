@@ -16,8 +16,8 @@ from stage_writer import Refusal, StageWriter, make_table, payloads, read_queue,
 
 from millstream.app.backup import make_backup, restore_backup
 from millstream.protocols.mqtt.wire.packets import Publish, SubAck, Subscribe, SubscribeEntry
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient
-from millstream.runtime.failpoints import VARIABLE
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient
+from millstream.runtime.disk.failpoints import VARIABLE
 from millstream.security.users import User, UserTable, format_users, hash_password
 
 pa = pytest.importorskip("pyarrow")

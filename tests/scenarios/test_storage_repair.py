@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from millstream.app.data_folder import read_state
 from millstream.commands.tree import app
-from millstream.runtime.disk_files import RealDisk
-from millstream.storage.queue_facts import decode_record_message, record_place
+from millstream.runtime.disk.files import RealDisk
+from millstream.storage.records.queue_records import decode_record_message, record_place
 
 COUNT = 250
 PADDING = b"." * 500

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from millstream.client.mqtt_client import MqttClient
 from millstream.protocols.mqtt.wire.properties import Properties
-from millstream.runtime.mqtt_client import MqttClient
 
 AT_ONCE = 200
 RECEIVE_TIMEOUT_S = 240.0

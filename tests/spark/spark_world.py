@@ -27,7 +27,7 @@ import pytest
 from conftest import BrokerProcess
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient
 
 ROOT = Path(__file__).resolve().parents[2]
 CONNECTOR = ROOT / "src" / "millstream_spark"

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from spark_world import StreamBroker, first_line, unique
 
-from millstream.runtime.failpoints import VARIABLE
+from millstream.runtime.disk.failpoints import VARIABLE
 
 pytest_plugins = ["spark_fixtures"]
 

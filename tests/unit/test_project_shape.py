@@ -24,7 +24,18 @@ LONG_FUNCTIONS: dict[str, str] = {}
 BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 
 # Only these may see the outside world (STYLE section 3).
-OUTER_NAMES = {"__main__", "admin", "app", "cli", "commands", "config", "reader", "runtime"}
+OUTER_NAMES = {
+    "__main__",
+    "admin",
+    "app",
+    "cli",
+    "client",
+    "commands",
+    "config",
+    "maintenance",
+    "reader",
+    "runtime",
+}
 IMPURE_MODULES = {"asyncio", "os", "random", "socket", "ssl", "threading", "time"}
 IMPURE_KIN = {
     "concurrent",

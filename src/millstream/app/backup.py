@@ -28,14 +28,14 @@ from millstream.app.data_folder import (
 )
 from millstream.runtime.backup_archive import ArchiveFault, ArchiveReader, list_files, write_archive
 from millstream.runtime.backup_pin import BackupBusy, pin_files
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import LmdbTable
+from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.lmdb_table import LmdbTable
 from millstream.storage.backup_manifest import Manifest
 from millstream.storage.directory import check_queues
 from millstream.storage.disk import DiskFault
-from millstream.storage.doubt_mark import write_mark
-from millstream.storage.fold import Fold
-from millstream.storage.log_files import FOLDER as LOG_FOLDER
+from millstream.storage.log.files import FOLDER as LOG_FOLDER
+from millstream.storage.marks.doubt_mark import write_mark
+from millstream.storage.records.fold import Fold
 from millstream.storage.store import StoredState
 from millstream.version import VERSION
 

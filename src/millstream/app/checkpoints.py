@@ -11,7 +11,15 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from millstream.runtime.checkpoint_run import CHECK, CHECKED, DAMAGE, DONE, FAILED, FOLDED, PACKED
+from millstream.runtime.processes.checkpoint_process import (
+    CHECK,
+    CHECKED,
+    DAMAGE,
+    DONE,
+    FAILED,
+    FOLDED,
+    PACKED,
+)
 
 IDLE_S: Final = 15.0
 
@@ -105,7 +113,7 @@ class Checkpoints:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "millstream.runtime.checkpoint_run",
+            "millstream.runtime.processes.checkpoint_process",
             str(self._data_dir),
             str(self._segment_size),
             str(os.getpid()),
@@ -113,7 +121,7 @@ class Checkpoints:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            # the C library's memory can be kept between files (runtime/memory.py), Python's own goes back after each
+            # the C library's memory can be kept between files (runtime/memory/allocator.py), Python's own goes back after each
             env={**os.environ, "PYTHONMALLOC": "malloc"},
         )
 

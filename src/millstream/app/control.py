@@ -18,7 +18,7 @@ from millstream.app.stage_commits import StageCommits
 from millstream.broker.broker import Broker
 from millstream.broker.conditions import CONTROL_DOWN
 from millstream.protocols.amqp091.policies import Policies
-from millstream.runtime.control import ControlFault, ControlServer, Operation
+from millstream.runtime.control.server import ControlFault, ControlServer, Operation
 
 LINE_OVERHEAD: Final = 1024 * 1024  # beside the largest payload in base64
 

@@ -19,7 +19,7 @@ from millstream.queues.consumer import Consumer
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
-from millstream.runtime.control import ControlRefusal, Conversation, Fields
+from millstream.runtime.control.server import ControlRefusal, Conversation, Fields
 
 TAKE_MAX: Final = 100
 TAKE_BYTES: Final = 8 * 1024 * 1024

@@ -26,7 +26,7 @@ from millstream.protocols.amqp091.wire.field_table import FieldTable
 from millstream.queues.definition import DEAD_LETTER_PREFIX, STREAM, WORK, Definition
 from millstream.queues.queue import Queue
 from millstream.routing.header_match import encode_text
-from millstream.runtime.control import ControlRefusal, Conversation, Fields, Operation
+from millstream.runtime.control.server import ControlRefusal, Conversation, Fields, Operation
 
 ITEMS_MAX: Final = 1000  # of one request
 KINDS: Final = ("exchange", "queue", "binding")

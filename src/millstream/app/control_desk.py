@@ -15,7 +15,7 @@ from millstream.broker.broker import DEFAULT_ACCOUNT, Broker
 from millstream.model.errors import Reason, Unavailable
 from millstream.protocols.amqp091.policies import Policies
 from millstream.queues.queue import Queue
-from millstream.runtime.control import ControlRefusal, Fields
+from millstream.runtime.control.server import ControlRefusal, Fields
 
 DURABLE_S: Final = 30.0
 NO_STORAGE: Final = (

@@ -13,7 +13,7 @@ from millstream.protocols.amqp091.policies import Policies
 from millstream.queues.queue import Queue
 from millstream.routing.binding import Binding
 from millstream.routing.exchange import Exchange
-from millstream.runtime.control import ControlRefusal, Conversation, Fields, Operation
+from millstream.runtime.control.server import ControlRefusal, Conversation, Fields, Operation
 
 TARGETS: Final = ("queue", "exchange")
 BINDINGS_PAGE_MAX: Final = 10_000

@@ -38,7 +38,7 @@ from millstream.queues.definition import (
 from millstream.queues.group import Group
 from millstream.queues.purging import Purge
 from millstream.queues.queue import Queue
-from millstream.runtime.control import ControlRefusal, Conversation, Fields
+from millstream.runtime.control.server import ControlRefusal, Conversation, Fields
 from millstream.security.quotas import ANYBODY
 
 CONSUMERS_SHOWN: Final = 100

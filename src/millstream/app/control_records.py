@@ -33,8 +33,8 @@ from millstream.protocols.mqtt.wire.primitives import encode_varint
 from millstream.protocols.mqtt.wire.properties import Properties, decode_properties
 from millstream.queues.directions import DELAY, PRODUCER, SEQUENCE
 from millstream.queues.queue import Queue
-from millstream.runtime.control import ControlRefusal, Conversation, Fields
-from millstream.storage.queue_facts import decode_record, decode_record_message, record_place
+from millstream.runtime.control.server import ControlRefusal, Conversation, Fields
+from millstream.storage.records.queue_records import decode_record, decode_record_message, record_place
 
 SLICE: Final = 256  # records looked at before others get their turn
 SLICE_BYTES: Final = 4 * 1024 * 1024

@@ -7,9 +7,9 @@ from typing import Final
 from millstream.app.control_desk import Desk, read_list, read_text, read_whole
 from millstream.app.stage_commits import StageCommits
 from millstream.app.stage_files import Commit, CommitRefused
-from millstream.runtime.control import ControlRefusal, Conversation, Fields, Operation
-from millstream.storage.stage_facts import STAGES_MAX
-from millstream.storage.stage_format import is_stage_id
+from millstream.runtime.control.server import ControlRefusal, Conversation, Fields, Operation
+from millstream.storage.records.batch_records import STAGES_MAX
+from millstream.storage.stages.format import is_stage_id
 
 BATCH_MAX: Final = (1 << 62) - 1
 QUERY_LENGTH_MAX: Final = 200

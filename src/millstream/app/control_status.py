@@ -9,7 +9,7 @@ from millstream.broker.conditions import SEVERITY_NAMES
 from millstream.broker.health import ActiveCondition
 from millstream.build_kind import build_name
 from millstream.model.message import NANOSECONDS
-from millstream.runtime.control import Conversation, Fields, Operation
+from millstream.runtime.control.server import Conversation, Fields, Operation
 from millstream.version import VERSION
 
 

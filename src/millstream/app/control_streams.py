@@ -20,7 +20,7 @@ from millstream.model.topic import find_filter_fault, find_topic_fault
 from millstream.protocols.mqtt.queueing import GROUP_LENGTH_MAX
 from millstream.queues.definition import NUMBER_MAX
 from millstream.queues.queue import Queue
-from millstream.runtime.control import ControlRefusal, Conversation, Fields
+from millstream.runtime.control.server import ControlRefusal, Conversation, Fields
 from millstream.security.authentication import Credentials, Decision, Verdict
 from millstream.security.principal import Principal
 

@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from millstream.runtime.backup_hold import CHECKPOINT_LOCK
+from millstream.runtime.disk.checkpoint_lock import CHECKPOINT_LOCK
 from millstream.runtime.start_fault import StartFault
 
 KEY: Final = "data_dir"

@@ -11,16 +11,14 @@ from typing import Final
 
 from millstream.app.data_dir import KEY as DATA_DIR
 from millstream.app.data_dir import describe
-from millstream.runtime.failpoints import find_failpoints
-from millstream.runtime.lmdb_table import LmdbTable, find_table_fault
+from millstream.runtime.disk.failpoints import find_failpoints
+from millstream.runtime.disk.lmdb_table import LmdbTable, find_table_fault
 from millstream.runtime.start_fault import StartFault
-from millstream.storage.checkpoint import GENERATION, IDENTITY, find_removed
 from millstream.storage.directory import Directory, check_queues, open_directory, read_manifest
 from millstream.storage.disk import Disk, DiskFault
-from millstream.storage.fold import Fold
-from millstream.storage.log_files import NUMBER_MAX, file_number
-from millstream.storage.log_format import FILE_HEADER_SIZE, find_file_header_fault
-from millstream.storage.log_recovery import log_names, read_file
+from millstream.storage.log.files import NUMBER_MAX, file_number
+from millstream.storage.log.format import FILE_HEADER_SIZE, find_file_header_fault
+from millstream.storage.log.recovery import log_names, read_file
 from millstream.storage.manifest import (
     FOREIGN,
     IDENTITY_LENGTH,
@@ -29,14 +27,16 @@ from millstream.storage.manifest import (
     Incomplete,
     remove_manifest,
 )
+from millstream.storage.marks.repair_mark import NAME as UNFINISHED_REPAIR
 from millstream.storage.offset_gaps import note_gap
+from millstream.storage.records.fold import Fold
+from millstream.storage.records.stored_queue import QueueFold
 from millstream.storage.recovery import Recovery, load_folded, recover
-from millstream.storage.repair_mark import NAME as UNFINISHED_REPAIR
-from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
-from millstream.storage.segment_format import folder_name
-from millstream.storage.segment_list import LISTED
-from millstream.storage.stored_queue import QueueFold
-from millstream.storage.table import Table
+from millstream.storage.segments.format import FOLDER as QUEUE_FOLDER
+from millstream.storage.segments.format import folder_name
+from millstream.storage.segments.inventory import LISTED
+from millstream.storage.table.checkpoint import GENERATION, IDENTITY, find_removed
+from millstream.storage.table.port import Table
 
 STATE: Final = "state"
 UNFINISHED_RESTORE: Final = "restore.unfinished"

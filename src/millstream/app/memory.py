@@ -18,11 +18,11 @@ from millstream.config.schema import Config
 from millstream.model.errors import Unavailable
 from millstream.model.limits import Limits
 from millstream.model.memory_budget import MemoryBudget
-from millstream.runtime.freed_memory import FreedMemory, Heap
-from millstream.runtime.gate import Gate
-from millstream.runtime.memory import give_back_freed_memory
-from millstream.runtime.memory_meter import MemoryGroup, ProcessMemory, available_bytes
-from millstream.runtime.transport import TransportLink
+from millstream.runtime.memory.allocator import give_back_freed_memory
+from millstream.runtime.memory.freed_memory import FreedMemory, Heap
+from millstream.runtime.memory.meter import MemoryGroup, ProcessMemory, available_bytes
+from millstream.runtime.transport.gate import Gate
+from millstream.runtime.transport.link import TransportLink
 
 STEPS_PER_END: Final = 100  # of a connection
 BYTES_PER_STEP: Final = 8192  # that it had, which are freed one by one

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from millstream.app.control_desk import read_text, read_whole
-from millstream.runtime.control import Conversation, Fields
+from millstream.runtime.control.server import Conversation, Fields
 
 PAGE_MAX: Final = 1000
 SORTED_AT_ONCE: Final = 4000

@@ -23,7 +23,7 @@ from millstream.broker.health import Health
 from millstream.config.listeners import is_loopback
 from millstream.config.schema import Config
 from millstream.reader.settings import ReaderSettings
-from millstream.runtime.listeners import ListenFault, listen_fault
+from millstream.runtime.transport.listeners import ListenFault, listen_fault
 
 BACKLOG: Final = 256
 PAUSE_S: Final = 0.1  # before the first new start; twice as long after each that did not last

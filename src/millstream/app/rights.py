@@ -20,7 +20,7 @@ from millstream.config.faults import ConfigFault
 from millstream.config.listeners import is_anonymous_allowed
 from millstream.config.schema import Config
 from millstream.protocols.amqp091.context import AmqpContext
-from millstream.runtime.watch import FileWatch
+from millstream.runtime.file_watch import FileWatch
 from millstream.security.acl import Authorizer
 from millstream.security.authentication import Authenticator
 from millstream.security.users import UserTable

@@ -42,27 +42,27 @@ from millstream.model.outbox import OutboxPool
 from millstream.protocols.amqp091.context import AmqpContext
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.queues.definition import make_definition
-from millstream.runtime.amqp_reception import AmqpReception
-from millstream.runtime.busy_clients import BusyClients
-from millstream.runtime.deadlines import Deadlines
-from millstream.runtime.descriptors import Descriptors, check_limit
+from millstream.runtime.disk.failpoints import find_failpoints
 from millstream.runtime.entropy import SystemEntropy
-from millstream.runtime.failpoints import find_failpoints
-from millstream.runtime.gate import Gate, Reception
-from millstream.runtime.intake import Intake
-from millstream.runtime.listeners import Server, address_of, listen, make_tls_context
 from millstream.runtime.log_health import LogHealth
 from millstream.runtime.log_observer import LogObserver
 from millstream.runtime.logs import configure_logs
-from millstream.runtime.loop_clock import start_clock
-from millstream.runtime.memory import keep_freed_memory
-from millstream.runtime.tls_server import TlsDoor
-from millstream.runtime.turn import LoopTurn
+from millstream.runtime.loop.clock import start_clock
+from millstream.runtime.loop.turn import LoopTurn
+from millstream.runtime.loop.wakeup import LoopWakeup
+from millstream.runtime.memory.allocator import keep_freed_memory
+from millstream.runtime.transport.amqp_reception import AmqpReception
+from millstream.runtime.transport.busy_clients import BusyClients
+from millstream.runtime.transport.deadlines import Deadlines
+from millstream.runtime.transport.descriptors import Descriptors, check_limit
+from millstream.runtime.transport.gate import Gate, Reception
+from millstream.runtime.transport.intake import Intake
+from millstream.runtime.transport.listeners import Server, address_of, listen, make_tls_context
+from millstream.runtime.transport.tls_server import TlsDoor
+from millstream.runtime.transport.websocket_upgrade import WebSocketOptions
 from millstream.runtime.verifier import Verifier
-from millstream.runtime.wakeup import LoopWakeup
-from millstream.runtime.websocket_upgrade import WebSocketOptions
 from millstream.storage.disk import DiskFault
-from millstream.storage.memory import MemoryStore
+from millstream.storage.memory_store import MemoryStore
 from millstream.storage.store import Store
 from millstream.version import VERSION
 

@@ -38,11 +38,11 @@ from millstream.broker.tasks import STEPS_PER_TURN
 from millstream.model.errors import Reason, Unavailable
 from millstream.model.message import NANOSECONDS, Message
 from millstream.model.queue_topic import split_queue_topic
-from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.disk.files import RealDisk
 from millstream.security.principal import Principal
 from millstream.security.quota import QUEUES
 from millstream.storage.disk import Disk, DiskFault, Failpoints
-from millstream.storage.stage_facts import (
+from millstream.storage.records.batch_records import (
     BATCH_ADVANCED,
     BATCH_BEGUN,
     QUERY_FORGOTTEN,
@@ -53,8 +53,8 @@ from millstream.storage.stage_facts import (
     encode_begun,
     encode_forgotten,
 )
-from millstream.storage.stage_format import FOLDER, StagedRow, StageFault, decode_rows
-from millstream.storage.stage_reader import BatchReader, Block
+from millstream.storage.stages.format import FOLDER, StagedRow, StageFault, decode_rows
+from millstream.storage.stages.reader import BatchReader, Block
 
 QUERIES_MAX: Final = 10_000
 UNUSED_NS: Final = 30 * 86_400 * NANOSECONDS  # a query that is silent for so long may be forgotten

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from millstream.storage.disk import Disk, DiskFault
-from millstream.storage.stage_facts import StoredQuery
-from millstream.storage.stage_format import (
+from millstream.storage.records.batch_records import StoredQuery
+from millstream.storage.stages.format import (
     FOLDER,
     StageFault,
     StageHeader,
@@ -15,7 +15,7 @@ from millstream.storage.stage_format import (
     find_stage_id,
     stage_name,
 )
-from millstream.storage.stage_reader import StageReader
+from millstream.storage.stages.reader import StageReader
 
 Key = tuple[str, str]  # account and name of a query
 

@@ -29,26 +29,26 @@ from millstream.config.storage import Storage
 from millstream.model.clock import Clock
 from millstream.model.errors import Unavailable
 from millstream.model.outbox import Wakeup
-from millstream.runtime.backup_hold import hold_checkpoints
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.failpoints import find_failpoints
-from millstream.runtime.folder_guard import FolderGuard
-from millstream.runtime.folder_watch import open_folder_watch
-from millstream.runtime.kernel_sync import open_kernel_sync
-from millstream.runtime.log_thread import LogThread
-from millstream.runtime.segment_thread import SegmentThread
-from millstream.runtime.shared_keeper import SharedKeeper
-from millstream.storage import doubt_mark, stop_mark
+from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.failpoints import find_failpoints
+from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.folder_guard import FolderGuard
+from millstream.runtime.disk.folder_watch import open_folder_watch
+from millstream.runtime.disk.kernel_sync import open_kernel_sync
+from millstream.runtime.disk.log_thread import LogThread
+from millstream.runtime.disk.segment_thread import SegmentThread
+from millstream.runtime.disk.shared_keeper import SharedKeeper
 from millstream.storage.directory import Directory
 from millstream.storage.disk import DiskFault
-from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
-from millstream.storage.log import Log
-from millstream.storage.log_files import FOLDER, PREPARED, LogFiles
-from millstream.storage.log_recovery import Damage, log_names
+from millstream.storage.log.files import FOLDER, PREPARED, LogFiles
+from millstream.storage.log.recovery import Damage, log_names
+from millstream.storage.log.write_ahead_log import Log
 from millstream.storage.log_store import LogStore
 from millstream.storage.manifest import OLDER
+from millstream.storage.marks import doubt_mark, stop_mark
+from millstream.storage.marks.doubt_mark import EVERY_SESSION, NO_SESSION
+from millstream.storage.marks.stop_mark import StopMark, find_unsure, remove_mark, write_mark
 from millstream.storage.recovery import Recovery
-from millstream.storage.stop_mark import StopMark, find_unsure, remove_mark, write_mark
 from millstream.storage.store import StoredState
 
 FOLD_PAUSE_S: Final = 1.0  # before a checkpoint that failed is tried again; twice as long after each

@@ -12,7 +12,7 @@ from millstream.broker.conditions import (
     Condition,
 )
 from millstream.broker.health import Health
-from millstream.storage.log import Log
+from millstream.storage.log.write_ahead_log import Log
 from millstream.storage.log_store import BACKLOG_BYTES_MAX
 
 

@@ -1,6 +1,6 @@
 """Repairs a data directory no broker runs on: what is damaged goes to `quarantine`, the rest becomes whole again.
 
-It may be killed at any point and run again: what is taken away is kept elsewhere first, and a mark (`storage/repair_mark.py`)
+It may be killed at any point and run again: what is taken away is kept elsewhere first, and a mark (`storage/marks/repair_mark.py`)
 says from before the first change to after the last that a repair is under way, and what it had found.
 Segments come before the log, because folding the log appends to them.
 """
@@ -23,27 +23,27 @@ from millstream.app.table_repair import (
     skip_numbers,
     skip_offsets,
 )
-from millstream.runtime.checkpoint_run import run as run_checkpoint
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.failpoints import find_failpoints
-from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage import repair_mark
-from millstream.storage.checkpoint import query_entry
+from millstream.runtime.disk.failpoints import find_failpoints
+from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.lmdb_table import LmdbTable
+from millstream.runtime.processes.checkpoint_process import run as run_checkpoint
 from millstream.storage.disk import Disk, DiskFault, Failpoints
-from millstream.storage.doubt_mark import EVERY_SESSION, write_mark
-from millstream.storage.log_files import FOLDER as LOG_FOLDER
+from millstream.storage.log.files import FOLDER as LOG_FOLDER
 from millstream.storage.manifest import FOREIGN
+from millstream.storage.marks import repair_mark
+from millstream.storage.marks.doubt_mark import EVERY_SESSION, write_mark
+from millstream.storage.marks.repair_mark import RepairMark
+from millstream.storage.marks.stop_mark import remove_mark
 from millstream.storage.offset_gaps import note_gap
+from millstream.storage.records.batch_records import decode_query, encode_query
 from millstream.storage.recovery import QUARANTINE
-from millstream.storage.repair_mark import RepairMark
-from millstream.storage.segment_check import CheckedSegment, rewrite_segment
-from millstream.storage.segment_format import index_name
-from millstream.storage.stage_facts import decode_query, encode_query
-from millstream.storage.stage_format import stage_name
-from millstream.storage.stop_mark import remove_mark
-from millstream.storage.stream_gaps import find_all_gaps
-from millstream.storage.table import Table
-from millstream.storage.table_check import BadEntry, check_table
+from millstream.storage.segments.check import CheckedSegment, rewrite_segment
+from millstream.storage.segments.format import index_name
+from millstream.storage.segments.stream_gaps import find_all_gaps
+from millstream.storage.stages.format import stage_name
+from millstream.storage.table.check import BadEntry, check_table
+from millstream.storage.table.checkpoint import query_entry
+from millstream.storage.table.port import Table
 
 _COPIES_MAX: Final = 1000
 

@@ -6,16 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millstream.app.data_folder import STATE, check_table_file, find_strangers, has_table
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import LmdbTable, find_good_entries, salvage_entries
-from millstream.runtime.table_check_run import check_in_process
-from millstream.storage import queue_facts
-from millstream.storage.checkpoint import META, decode_meta, load_queues, load_stages, read_meta
+from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.lmdb_table import LmdbTable, find_good_entries, salvage_entries
+from millstream.runtime.processes.table_check_process import check_in_process
 from millstream.storage.directory import check_queues, open_directory, read_manifest
 from millstream.storage.disk import Disk, DiskFault
-from millstream.storage.entry_table import EntryTable
-from millstream.storage.log_inventory import LogContent, check_bounds, read_log
-from millstream.storage.log_recovery import RecoveredFile
+from millstream.storage.log.inventory import LogContent, check_bounds, read_log
+from millstream.storage.log.recovery import RecoveredFile
 from millstream.storage.lost_facts import count_lost_facts
 from millstream.storage.manifest import (
     DAMAGED,
@@ -29,21 +26,24 @@ from millstream.storage.manifest import (
     Manifest,
 )
 from millstream.storage.manifest import NAME as MANIFEST_NAME
+from millstream.storage.marks.repair_mark import NAME as MARK_NAME
+from millstream.storage.marks.repair_mark import RepairMark, find_mark
 from millstream.storage.offset_gaps import load_gaps
+from millstream.storage.records import queue_records
+from millstream.storage.records.batch_records import FIRST_KIND, LAST_KIND, StageFold, StoredQuery
+from millstream.storage.records.stored_queue import QueueFold, StoredQueue
 from millstream.storage.recovery import find_gap
-from millstream.storage.repair_mark import NAME as MARK_NAME
-from millstream.storage.repair_mark import RepairMark, find_mark
-from millstream.storage.segment_check import CheckedSegment, make_unreadable
-from millstream.storage.segment_format import decode_names, folder_name
-from millstream.storage.segment_list import SegmentFault, SegmentInventory, load_lists
-from millstream.storage.segment_survey import GAP_TEXT, SegmentFinding
-from millstream.storage.stage_facts import FIRST_KIND, LAST_KIND, StageFold, StoredQuery
-from millstream.storage.stage_format import StageFault, stage_name
-from millstream.storage.stage_reader import StageReader
-from millstream.storage.stored_queue import QueueFold, StoredQueue
-from millstream.storage.stream_gaps import check_queue, find_gaps
-from millstream.storage.table_check import CheckedTable
-from millstream.storage.table_rest import find_progress, is_content, keep_unlisted, stand_in
+from millstream.storage.segments.check import CheckedSegment, make_unreadable
+from millstream.storage.segments.format import decode_names, folder_name
+from millstream.storage.segments.inventory import SegmentFault, SegmentInventory, load_lists
+from millstream.storage.segments.stream_gaps import check_queue, find_gaps
+from millstream.storage.segments.survey import GAP_TEXT, SegmentFinding
+from millstream.storage.stages.format import StageFault, stage_name
+from millstream.storage.stages.reader import StageReader
+from millstream.storage.table.check import CheckedTable
+from millstream.storage.table.checkpoint import META, decode_meta, load_queues, load_stages, read_meta
+from millstream.storage.table.entries import EntryTable
+from millstream.storage.table.salvage import find_progress, is_content, keep_unlisted, stand_in
 
 Progress = Callable[[str, int, int], None]  # what is read, files done, files in all
 
@@ -186,7 +186,7 @@ def _survey_strangers(survey: Survey, data_dir: Path, content: LogContent) -> No
         load_queues(table, queues)
         for found in content.files:
             for record in found.records:
-                if queue_facts.FIRST_KIND <= record.kind <= queue_facts.LAST_KIND:
+                if queue_records.FIRST_KIND <= record.kind <= queue_records.LAST_KIND:
                     queues.apply(int(record.kind), record.body)
         survey.strangers = find_strangers(data_dir, table, queues)
     finally:

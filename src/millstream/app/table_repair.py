@@ -15,8 +15,17 @@ from typing import Final
 
 from millstream.app.data_folder import STATE, QueueFolders
 from millstream.app.storage_survey import Survey
-from millstream.runtime.lmdb_table import FILE_NAME, LmdbTable, find_good_entries, salvage_entries
-from millstream.storage.checkpoint import (
+from millstream.runtime.disk.lmdb_table import FILE_NAME, LmdbTable, find_good_entries, salvage_entries
+from millstream.storage.disk import Disk, Failpoints
+from millstream.storage.lost_offsets import LostOffsets
+from millstream.storage.manifest import DAMAGED, OLDER, TABLE_FILE
+from millstream.storage.offset_gaps import note_gap
+from millstream.storage.records.stored_queue import QueueFold
+from millstream.storage.recovery import QUARANTINE
+from millstream.storage.segments.format import FOLDER as QUEUE_FOLDER
+from millstream.storage.segments.inventory import LISTED, PREFIX
+from millstream.storage.segments.reader import SegmentReader
+from millstream.storage.table.checkpoint import (
     IDENTITY,
     load_queues,
     put_last_queue,
@@ -24,16 +33,7 @@ from millstream.storage.checkpoint import (
     put_queue,
     read_meta,
 )
-from millstream.storage.disk import Disk, Failpoints
-from millstream.storage.lost_offsets import LostOffsets
-from millstream.storage.manifest import DAMAGED, OLDER, TABLE_FILE
-from millstream.storage.offset_gaps import note_gap
-from millstream.storage.recovery import QUARANTINE
-from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
-from millstream.storage.segment_list import LISTED, PREFIX
-from millstream.storage.segment_reader import SegmentReader
-from millstream.storage.stored_queue import QueueFold
-from millstream.storage.table import Table
+from millstream.storage.table.port import Table
 
 NUMBERS_SKIPPED: Final = 1 << 16  # of queues, where it is not known which were given
 UNFINISHED: Final = "state.repaired"

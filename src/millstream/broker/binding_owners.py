@@ -16,8 +16,8 @@ from millstream.routing.binding import Binding
 from millstream.routing.exchange import DIRECT
 from millstream.security.quota import SUBSCRIPTIONS, Usage
 from millstream.security.quotas import ANYBODY, Quotas
-from millstream.storage import exchange_facts
-from millstream.storage.exchange_facts import BINDING_OWNED, BINDING_REMOVED, BINDING_SAVED
+from millstream.storage.records import exchange_records
+from millstream.storage.records.exchange_records import BINDING_OWNED, BINDING_REMOVED, BINDING_SAVED
 from millstream.storage.store import Store
 
 
@@ -65,14 +65,14 @@ class BindingOwners:
             binding.owners = []
             self._save(BINDING_SAVED, binding)
             return
-        exchange_facts.add_owner(binding.owners, owner)
+        exchange_records.add_owner(binding.owners, owner)
         if binding.is_durable:
-            body = exchange_facts.encode_binding(self._account, binding.source.name, binding.identity)
-            self._store.exchange_fact(BINDING_OWNED, exchange_facts.encode_owners([owner], body))
+            body = exchange_records.encode_binding(self._account, binding.source.name, binding.identity)
+            self._store.exchange_fact(BINDING_OWNED, exchange_records.encode_owners([owner], body))
 
     def _save(self, kind: int, binding: Binding) -> None:
         if binding.is_durable:
-            body = exchange_facts.encode_binding(self._account, binding.source.name, binding.identity)
+            body = exchange_records.encode_binding(self._account, binding.source.name, binding.identity)
             self._store.exchange_fact(kind, body)
 
     def _usage_of(self, binding: Binding) -> Usage:

@@ -53,7 +53,7 @@ from millstream.security.authentication import Authenticator
 from millstream.security.principal import KIND_UNKNOWN, Principal
 from millstream.security.quota import CONNECTIONS, SESSIONS, SUBSCRIPTIONS, Usage
 from millstream.security.quotas import ANYBODY
-from millstream.storage.record_source import RecordSource
+from millstream.storage.segments.record_source import RecordSource
 from millstream.storage.store import Store, StoredSession, StoredSubscription
 
 DEFAULT_ACCOUNT: Final = "default"

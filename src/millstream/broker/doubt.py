@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from millstream.broker.window import PACKET_ID_MAX
-from millstream.storage.received_message import make_digest
+from millstream.storage.records.received_message import make_digest
 from millstream.storage.store import StoredSession
 
 if TYPE_CHECKING:

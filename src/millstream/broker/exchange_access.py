@@ -40,8 +40,8 @@ from millstream.routing.exchange import KINDS, Exchange
 from millstream.routing.exchanges import PREDECLARED, Exchanges
 from millstream.routing.header_match import HeaderPattern
 from millstream.routing.router import NODES_PER_STEP, Route, Router, weigh
-from millstream.storage import exchange_facts
-from millstream.storage.exchange_facts import StoredBinding, StoredExchange
+from millstream.storage.records import exchange_records
+from millstream.storage.records.exchange_records import StoredBinding, StoredExchange
 from millstream.storage.store import Store
 
 EXCHANGES_MAX: Final = 10_000
@@ -127,7 +127,9 @@ class ExchangeAccess:
         self._exchanges.by_name[name] = wanted
         if durable:
             stored = StoredExchange(self._account, name, kind, auto_delete, internal, arguments, owner)
-            self._store.exchange_fact(exchange_facts.EXCHANGE_SAVED, exchange_facts.encode_exchange(stored))
+            self._store.exchange_fact(
+                exchange_records.EXCHANGE_SAVED, exchange_records.encode_exchange(stored)
+            )
         self._router.forget_all()  # it may be the alternate of another
         return wanted
 
@@ -163,20 +165,20 @@ class ExchangeAccess:
         """By the right of `owner`; None: it is the account's own."""
         check_not_default(source)
         exchange = self.get(source)
-        identity = exchange_facts.encode_identity(False, queue.name, key, arguments)
+        identity = exchange_records.encode_identity(False, queue.name, key, arguments)
         is_durable = queue.is_durable and exchange.durable
         binding = Binding(exchange, queue.name, queue, None, key, arguments, identity, is_durable)
         self._bind(binding, owner, False)
 
     def is_bound(self, queue: Queue, source: str, key: bytes, arguments: dict[str, object]) -> bool:
         exchange = self._exchanges.find(source)
-        identity = exchange_facts.encode_identity(False, queue.name, key, arguments)
+        identity = exchange_records.encode_identity(False, queue.name, key, arguments)
         return exchange is not None and self._find_binding(exchange, identity) is not None
 
     def unbind_queue(self, queue: Queue, source: str, key: bytes, arguments: dict[str, object]) -> bool:
         """False when it was not bound so."""
         check_not_default(source)
-        identity = exchange_facts.encode_identity(False, queue.name, key, arguments)
+        identity = exchange_records.encode_identity(False, queue.name, key, arguments)
         return self._unbind(self.get(source), identity)
 
     def bind_exchange(
@@ -193,7 +195,7 @@ class ExchangeAccess:
         check_not_default(target)
         exchange = self.get(source)
         following = self.get(target)
-        identity = exchange_facts.encode_identity(True, target, key, arguments)
+        identity = exchange_records.encode_identity(True, target, key, arguments)
         is_durable = following.durable and exchange.durable
         binding = Binding(exchange, target, None, following, key, arguments, identity, is_durable)
         self._bind(binding, owner, is_narrow)
@@ -202,7 +204,7 @@ class ExchangeAccess:
         check_not_default(source)
         check_not_default(target)
         self.get(target)
-        identity = exchange_facts.encode_identity(True, target, key, arguments)
+        identity = exchange_records.encode_identity(True, target, key, arguments)
         return self._unbind(self.get(source), identity)
 
     def bindings_of_queue(self, queue: Queue) -> list[Binding]:
@@ -303,8 +305,8 @@ class ExchangeAccess:
     def _remove(self, exchange: Exchange) -> None:
         del self._exchanges.by_name[exchange.name]
         if exchange.durable:
-            body = exchange_facts.encode_exchange_name(self._account, exchange.name)
-            self._store.exchange_fact(exchange_facts.EXCHANGE_REMOVED, body)
+            body = exchange_records.encode_exchange_name(self._account, exchange.name)
+            self._store.exchange_fact(exchange_records.EXCHANGE_REMOVED, body)
         self.removal.remove_exchange(exchange)
         self._router.forget_all()
 
@@ -473,8 +475,8 @@ class ExchangeAccess:
         queue = None if stored.to_exchange else self._queues.catalog.find(stored.target)
         following = self._exchanges.find(stored.target) if stored.to_exchange else None
         if source is None or (queue is None and following is None):
-            body = exchange_facts.encode_binding(self._account, stored.source, stored.identity)
-            self._store.exchange_fact(exchange_facts.BINDING_REMOVED, body)
+            body = exchange_records.encode_binding(self._account, stored.source, stored.identity)
+            self._store.exchange_fact(exchange_records.BINDING_REMOVED, body)
             return
         binding = Binding(
             source, stored.target, queue, following, stored.key, stored.arguments, stored.identity, True

@@ -33,7 +33,7 @@ from millstream.commands.output import Output, OutputOption, print_json, print_r
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from millstream.runtime.mqtt_client import MqttClient
+    from millstream.client.mqtt_client import MqttClient
 
 STAMP: Final = struct.Struct("!Q")  # when the message left, in nanoseconds of this process's clock
 LATENCIES_KEPT_MAX: Final = 1_000_000

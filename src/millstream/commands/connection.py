@@ -18,7 +18,7 @@ from millstream.commands.input_file import read_input
 from millstream.commands.outcome import CommandFailed, ExitCode
 
 if TYPE_CHECKING:
-    from millstream.runtime.mqtt_client import MqttClient, MqttClientError
+    from millstream.client.mqtt_client import MqttClient, MqttClientError
 
 DEFAULT_PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 8083, "wss": 8084}
 DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
@@ -92,7 +92,7 @@ class Target:
         keep_alive_s: int = 60,
         session_expiry_s: int = 0,
     ) -> MqttClient:
-        from millstream.runtime.mqtt_client import MqttClient
+        from millstream.client.mqtt_client import MqttClient
 
         return await MqttClient.connect(
             self.host,
@@ -170,7 +170,7 @@ def _make_tls(ca_file: Path | None, cert_file: Path | None, key_file: Path | Non
 
 def run(target: Target, work: Coroutine[object, object, None]) -> None:
     """Runs `work` to its end; what the connection may run into becomes a sentence and an exit code."""
-    from millstream.runtime.mqtt_client import MqttClientError
+    from millstream.client.mqtt_client import MqttClientError
 
     try:
         asyncio.run(work)
@@ -182,7 +182,7 @@ def run(target: Target, work: Coroutine[object, object, None]) -> None:
 
 
 def _exit_code(error: MqttClientError) -> ExitCode:
-    from millstream.runtime.mqtt_client import ExitKind
+    from millstream.client.mqtt_client import ExitKind
 
     if error.exit_kind is ExitKind.USAGE:
         return ExitCode.USAGE
@@ -192,7 +192,7 @@ def _exit_code(error: MqttClientError) -> ExitCode:
 
 
 def _next_step(target: Target, error: MqttClientError) -> str | None:
-    from millstream.runtime.mqtt_client import ExitKind
+    from millstream.client.mqtt_client import ExitKind
 
     if error.exit_kind is ExitKind.UNREACHABLE:
         return "millstream serve" if target.host in LOCAL_HOSTS else None

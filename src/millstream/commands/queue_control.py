@@ -14,7 +14,7 @@ from millstream.commands.outcome import CommandFailed, ExitCode
 from millstream.commands.settings import load_settings
 
 if TYPE_CHECKING:
-    from millstream.runtime.control_client import ControlClient, ControlError
+    from millstream.runtime.control.client import ControlClient, ControlError
 
 AccountOption = Annotated[
     str, typer.Option("--account", "-a", metavar="ACCOUNT", help="Account of the queue.")
@@ -33,7 +33,7 @@ class Place:
 
     @contextmanager
     def open(self) -> Iterator[Caller]:
-        from millstream.runtime.control_client import ControlClient, ControlError
+        from millstream.runtime.control.client import ControlClient, ControlError
 
         try:
             with ControlClient(self.path) as client:
@@ -49,7 +49,7 @@ class Place:
             return caller.call(operation, on_progress, **fields)
 
     def _failure(self, error: ControlError) -> CommandFailed:
-        from millstream.runtime.control_client import ControlEnd
+        from millstream.runtime.control.client import ControlEnd
 
         sentence = f"{error.text[:1].upper()}{error.text[1:]}."
         if error.end is ControlEnd.REFUSED:
@@ -89,7 +89,7 @@ class Caller:
 
 
 def find_place(config: Path | None, set_: list[str] | None, account: str) -> Place:
-    from millstream.runtime.control_client import SOCKET_NAME
+    from millstream.runtime.control.client import SOCKET_NAME
 
     settings = load_settings(config, list(set_ or []), checks_files=False).config
     return Place(settings.data_dir / SOCKET_NAME, settings.control.enabled, account)

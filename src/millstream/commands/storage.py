@@ -105,9 +105,9 @@ def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputO
     from millstream.app.backup import count_state
     from millstream.app.data_dir import advise
     from millstream.app.data_folder import read_state
-    from millstream.runtime.disk_files import RealDisk
+    from millstream.runtime.disk.files import RealDisk
     from millstream.storage.disk import DiskFault
-    from millstream.storage.facts import FactFault
+    from millstream.storage.records.session_records import FactFault
 
     folder = find_folder(config, set_, "millstream storage inspect --set data_dir=DIR")
     with _stopped(folder):
@@ -162,7 +162,7 @@ def _stopped(folder: Path) -> Iterator[None]:
     """Keep brokers and checkpoints away meanwhile."""
     from millstream.app.data_dir import check_parts
     from millstream.app.data_folder import StorageFault, check_whole, lock
-    from millstream.runtime.backup_hold import hold_checkpoints
+    from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
     from millstream.runtime.start_fault import StartFault
 
     try:

@@ -31,9 +31,9 @@ from millstream.commands.outcome import CommandFailed, ExitCode
 from millstream.commands.output import Output, OutputOption, print_line
 
 if TYPE_CHECKING:
+    from millstream.client.mqtt_client import MqttClient
     from millstream.protocols.mqtt.wire.packets import Publish
     from millstream.protocols.mqtt.wire.properties import Properties
-    from millstream.runtime.mqtt_client import MqttClient
 
 EXAMPLES = """\b
 Examples:

@@ -32,8 +32,8 @@ from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
 from millstream.security.quota import QUEUES
 from millstream.security.quotas import ANYBODY, Quotas
-from millstream.storage import queue_facts
-from millstream.storage.stored_queue import StoredQueue
+from millstream.storage.records import queue_records
+from millstream.storage.records.stored_queue import StoredQueue
 
 POSTING_MAX: Final[i64] = 16  # queues that refuse a letter and make another of it, in a row
 LETTERS_MAX: Final[i64] = (
@@ -138,7 +138,7 @@ class Catalog:
         del self.queues[queue.name]
         queue.usage.add(QUEUES, -1)
         self._router.forget_all()
-        queue.note(queue_facts.QUEUE_REMOVED, queue_facts.encode_number(int(queue.number)))
+        queue.note(queue_records.QUEUE_REMOVED, queue_records.encode_number(int(queue.number)))
         if self.exchanges is not None:
             self.exchanges.on_queue_removed(queue)
         for group in list(queue.groups.values()):
@@ -289,10 +289,10 @@ class Catalog:
         self._bind([], definition.bindings, queue)
 
     def _save(self, queue: Queue) -> None:
-        body = queue_facts.encode_queue(
+        body = queue_records.encode_queue(
             int(queue.number), self.account, queue.name, queue.definition.encode()
         )
-        queue.note(queue_facts.QUEUE_SAVED, body)
+        queue.note(queue_records.QUEUE_SAVED, body)
 
     def _bind(self, old: list[str], new: list[str], queue: Queue) -> None:
         for filter in old:

@@ -29,7 +29,7 @@ from millstream.queues.span import Span
 from millstream.queues.specials import Specials
 from millstream.queues.turns import Turns
 from millstream.storage.intervals import Intervals
-from millstream.storage.queue_facts import record_offset
+from millstream.storage.records.queue_records import record_offset
 
 if TYPE_CHECKING:
     from millstream.queues.queue import Queue

@@ -35,23 +35,23 @@ from millstream.queues.specials import forget_below
 from millstream.queues.tail import Tail, body_size, message_size
 from millstream.queues.transit import Transit
 from millstream.security.quota import Usage
-from millstream.storage import queue_facts
 from millstream.storage.offset_gaps import OffsetGaps
-from millstream.storage.queue_facts import (
+from millstream.storage.records import queue_records
+from millstream.storage.records.queue_records import (
     BurstEncoder,
     QueueRecord,
     decode_record_message,
     encode_record,
     record_time,
 )
-from millstream.storage.stored_queue import PRODUCERS_MAX
+from millstream.storage.records.stored_queue import PRODUCERS_MAX
 
 if TYPE_CHECKING:
     from millstream.queues.catalog import Catalog
 
 
 SUCCESS: Final = Reason.SUCCESS
-RECORD_APPENDED: Final[i64] = queue_facts.RECORD_APPENDED
+RECORD_APPENDED: Final[i64] = queue_records.RECORD_APPENDED
 
 
 @final
@@ -303,8 +303,8 @@ class Queue(Outlet):
     def note_settled(self, group: Group, first: i64, last: i64) -> None:
         if not self.is_durable or not group.is_kept:
             return
-        body = queue_facts.encode_settled(int(self.number), int(group.number), int(first), int(last))
-        self.note(queue_facts.RECORDS_SETTLED, body)
+        body = queue_records.encode_settled(int(self.number), int(group.number), int(first), int(last))
+        self.note(queue_records.RECORDS_SETTLED, body)
 
     def note_committed(self, group: Group) -> None:
         self.agenda.write_later(group)
@@ -321,15 +321,16 @@ class Queue(Outlet):
         if not self.is_durable or not group.is_kept:
             return
         wall_ns = int(due_ns + self.clock.wall_offset_ns) if due_ns else 0
-        body = queue_facts.encode_returned(
+        body = queue_records.encode_returned(
             int(self.number), int(group.number), int(offset), int(attempts), wall_ns
         )
-        self.note(queue_facts.RECORD_RETURNED, body)
+        self.note(queue_records.RECORD_RETURNED, body)
 
     def save_group(self, group: Group) -> None:
         if group.is_kept:
             numbers = int(self.number), int(group.number), int(group.committed)
-            self.note(queue_facts.GROUP_SAVED, queue_facts.encode_group(*numbers, group.name, group.filter))
+            body = queue_records.encode_group(*numbers, group.name, group.filter)
+            self.note(queue_records.GROUP_SAVED, body)
 
     # ---------------------------------------------------------------- groups
 
@@ -362,10 +363,10 @@ class Queue(Outlet):
         self.low.forget()
         if not self.groups and not self.is_stream and low > self.first:
             self.first = low
-            self.note(queue_facts.QUEUE_TRIMMED, queue_facts.encode_pair(int(self.number), int(low)))
+            self.note(queue_records.QUEUE_TRIMMED, queue_records.encode_pair(int(self.number), int(low)))
         if group.is_kept:
-            pair = queue_facts.encode_pair(int(self.number), int(group.number))
-            self.note(queue_facts.GROUP_REMOVED, pair)
+            pair = queue_records.encode_pair(int(self.number), int(group.number))
+            self.note(queue_records.GROUP_REMOVED, pair)
 
     def low_mark(self) -> i64:
         """The oldest offset somebody may still need."""
@@ -487,7 +488,7 @@ class Queue(Outlet):
         if self.gaps.count:
             first = self.gaps.go_on(first, 0)
         self.first = first
-        self.note(queue_facts.QUEUE_TRIMMED, queue_facts.encode_pair(int(self.number), int(first)))
+        self.note(queue_records.QUEUE_TRIMMED, queue_records.encode_pair(int(self.number), int(first)))
         for group in self.groups.values():
             group.move_up(first)
         self.let_go()

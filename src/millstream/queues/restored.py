@@ -5,8 +5,8 @@ from __future__ import annotations
 from millstream.queues.group import Group
 from millstream.queues.queue import Queue
 from millstream.queues.tail import Tail
-from millstream.storage.queue_facts import record_place
-from millstream.storage.stored_queue import StoredQueue
+from millstream.storage.records.queue_records import record_place
+from millstream.storage.records.stored_queue import StoredQueue
 
 
 def restore_queue(queue: Queue, stored: StoredQueue) -> None:

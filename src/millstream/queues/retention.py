@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from millstream.storage.queue_facts import record_time
+from millstream.storage.records.queue_records import record_time
 
 if TYPE_CHECKING:
     from millstream.queues.queue import Queue

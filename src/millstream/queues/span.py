@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from millstream.storage.queue_facts import record_offset
-from millstream.storage.record_source import RecordWaiter
+from millstream.storage.records.queue_records import record_offset
+from millstream.storage.segments.record_source import RecordWaiter
 
 if TYPE_CHECKING:
     from millstream.queues.group import Group

@@ -13,7 +13,7 @@ from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
 from millstream.model.message import Message
-from millstream.storage.queue_facts import record_payload_size
+from millstream.storage.records.queue_records import record_payload_size
 
 SHIFT: Final[i64] = 8  # of an offset: 256 records to a block
 BLOCKS_PER_TURN: Final = 64  # whose records are freed at the end of a turn

@@ -1,6 +1,6 @@
 """Ranges of a stream queue as Arrow record batches, straight from the segments.
 
-The columns come from `storage.segment_columns` in Arrow's own memory layout; here they only get their types. Nothing is
+The columns come from `storage.segments.columns` in Arrow's own memory layout; here they only get their types. Nothing is
 copied, and no object is made for a row.
 
     plain   string and binary: what every reader knows
@@ -21,11 +21,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from millstream.storage.column_buffers import Buffers
 from millstream.storage.disk import Disk, DiskFault
-from millstream.storage.log_recovery import Damage
-from millstream.storage.property_columns import HEADERS_LIST, HEADERS_MAP, HEADERS_NONE
-from millstream.storage.segment_columns import (
+from millstream.storage.log.recovery import Damage
+from millstream.storage.segments.column_buffers import Buffers
+from millstream.storage.segments.columns import (
     CLIENT_ID,
     CONTENT_TYPE,
     EVENT_TIME,
@@ -39,8 +38,9 @@ from millstream.storage.segment_columns import (
     ColumnBatch,
     RowFilter,
 )
-from millstream.storage.segment_format import OFFSET_MAX
-from millstream.storage.segment_pieces import PIECE_SIZE, Damaged, Piece, SegmentPieces, Trimmed
+from millstream.storage.segments.format import OFFSET_MAX
+from millstream.storage.segments.pieces import PIECE_SIZE, Damaged, Piece, SegmentPieces, Trimmed
+from millstream.storage.segments.property_columns import HEADERS_LIST, HEADERS_MAP, HEADERS_NONE
 
 QUEUE: Final = "queue"
 PARTITION: Final = "partition"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from millstream.reader.http import Credentials, HttpFault
-from millstream.runtime.control_client import SOCKET_NAME, ControlClient, ControlEnd, ControlError
+from millstream.runtime.control.client import SOCKET_NAME, ControlClient, ControlEnd, ControlError
 
 CONNECTIONS_MAX: Final = 8
 WAIT_S: Final = 30.0

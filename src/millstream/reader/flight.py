@@ -27,7 +27,7 @@ from millstream.reader.http import Asked, Credentials, HttpFault
 from millstream.reader.queues import find_streams
 from millstream.reader.records import QUERY, Wish, read_batches, read_columns, read_wish
 from millstream.reader.services import Reading, Services, open_stream
-from millstream.runtime.listeners import ListenFault
+from millstream.runtime.transport.listeners import ListenFault
 
 ORDER_BYTES_MAX: Final = 64 * 1024
 PARTITIONS_MAX: Final = 1000

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 from urllib.parse import parse_qsl, unquote
 
-from millstream.runtime.http_head import HeadFault, parse_request_head
+from millstream.runtime.transport.http_head import HeadFault, parse_request_head
 
 QUERY_MAX: Final = 32
 JSON_BYTES_MAX: Final = 1024 * 1024

@@ -13,7 +13,7 @@ from millstream.reader.broker_link import Stream
 from millstream.reader.http import JSON_BYTES_MAX, Answer, Credentials, HttpFault, Request, Route
 from millstream.reader.services import Services, find_stream
 from millstream.storage.disk import DiskFault
-from millstream.storage.segment_reader import SegmentReader
+from millstream.storage.segments.reader import SegmentReader
 from millstream.version import VERSION
 
 PATTERN_MAX: Final = 1000

@@ -30,8 +30,8 @@ from millstream.reader.broker_link import Stream
 from millstream.reader.http import Asked, Buffer, HttpFault, Request, Route, Send, StreamAnswer
 from millstream.reader.services import Reading, Services, find_stream
 from millstream.storage.disk import Disk, DiskFault
-from millstream.storage.segment_format import OFFSET_MAX
-from millstream.storage.segment_pieces import Damaged, Trimmed
+from millstream.storage.segments.format import OFFSET_MAX
+from millstream.storage.segments.pieces import Damaged, Trimmed
 
 FILTER_LENGTH_MAX: Final = 4096
 FILTER_LEVELS_MAX: Final = 128

@@ -20,10 +20,10 @@ from millstream.reader.broker_link import BrokerLink
 from millstream.reader.server import HttpServer
 from millstream.reader.services import Services
 from millstream.reader.settings import ReaderSettings, decode_settings
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.listeners import ListenFault, make_tls_context
+from millstream.runtime.disk.files import RealDisk
 from millstream.runtime.logs import configure_logs
-from millstream.runtime.parent import die_with_parent
+from millstream.runtime.processes.die_with_parent import die_with_parent
+from millstream.runtime.transport.listeners import ListenFault, make_tls_context
 
 CANNOT_START: Final = 3
 

@@ -39,7 +39,7 @@ from millstream.reader.http import (
 )
 from millstream.reader.http_answer import encode_answer, encode_fault, encode_head
 from millstream.reader.waiting_room import Guest, WaitingRoom
-from millstream.runtime.http_head import HEAD_BYTES_MAX, HEAD_END, HostNames
+from millstream.runtime.transport.http_head import HEAD_BYTES_MAX, HEAD_END, HostNames
 
 KEEP_S: Final = (
     0.05  # a thread waits so long for the next request; then the connection waits where it costs none

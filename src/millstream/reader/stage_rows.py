@@ -21,7 +21,7 @@ from millstream.model.queue_topic import SETTLING, find_spelling_fault, queue_pr
 from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.queues.directions import encode_user_property
 from millstream.reader.http import HttpFault
-from millstream.storage.stage_format import StageWriter
+from millstream.storage.stages.format import StageWriter
 
 TEXTS: Final = ("string", "large_string", "string_view")
 BINARIES: Final = ("binary", "large_binary", "binary_view")

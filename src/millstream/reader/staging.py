@@ -22,7 +22,7 @@ from millstream.reader.http import JSON_BYTES_MAX, Answer, Body, HttpFault, Requ
 from millstream.reader.services import Services
 from millstream.reader.stage_rows import HINT, RowDefaults, RowLimits, RowMaker
 from millstream.storage.disk import DiskFault, DiskFile
-from millstream.storage.stage_format import (
+from millstream.storage.stages.format import (
     FOLDER,
     ID_LENGTH,
     UNFINISHED_SUFFIX,

@@ -24,7 +24,7 @@ from typing import Final
 
 from millstream.reader.http import HttpFault
 from millstream.reader.http_answer import encode_fault
-from millstream.runtime.http_head import HEAD_BYTES_MAX, HEAD_END
+from millstream.runtime.transport.http_head import HEAD_BYTES_MAX, HEAD_END
 from millstream.security.rate import address_key
 
 IDLE_S: Final = 60.0  # between two requests

@@ -17,19 +17,19 @@ from typing import Final
 
 import lmdb
 
-from millstream.runtime.backup_hold import hold_checkpoints
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import MAP_SIZE, LmdbTable, find_table_fault
+from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.lmdb_table import MAP_SIZE, LmdbTable, find_table_fault
 from millstream.storage.backup_check import BackupCheck
 from millstream.storage.backup_manifest import TABLE_NAME
 from millstream.storage.backup_plan import Plan, PlannedFile, plan_log, plan_segments
-from millstream.storage.checkpoint import load_queues, load_stages, read_meta
 from millstream.storage.disk import DiskFault
-from millstream.storage.log_files import file_number
-from millstream.storage.log_recovery import log_names
-from millstream.storage.stage_format import FOLDER as STAGE_FOLDER
-from millstream.storage.stage_format import find_stage_id, stage_name
-from millstream.storage.stored_queue import QueueFold
+from millstream.storage.log.files import file_number
+from millstream.storage.log.recovery import log_names
+from millstream.storage.records.stored_queue import QueueFold
+from millstream.storage.stages.format import FOLDER as STAGE_FOLDER
+from millstream.storage.stages.format import find_stage_id, stage_name
+from millstream.storage.table.checkpoint import load_queues, load_stages, read_meta
 
 STAGING: Final = "backup.unfinished"
 BACKUP_LOCK: Final = "backup.lock"

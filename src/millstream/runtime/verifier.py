@@ -18,8 +18,8 @@ from mypy_extensions import i64
 from millstream.broker.conditions import LOGINS_BUSY, LOGINS_UNCHECKED
 from millstream.broker.health import Health
 from millstream.model.errors import Reason
-from millstream.runtime.gate import Asker
-from millstream.runtime.transport import LOOK_NS, TransportLink
+from millstream.runtime.transport.gate import Asker
+from millstream.runtime.transport.link import LOOK_NS, TransportLink
 from millstream.security.authentication import Authenticator, Credentials, Decision, Verdict
 from millstream.security.login_queue import WAITING_MAX, WAITING_PER_ADDRESS_MAX, LoginQueue, Ticket
 

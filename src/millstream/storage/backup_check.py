@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import final
 
-from millstream.storage.checkpoint import IDENTITY
 from millstream.storage.directory import check_queues, read_manifest
 from millstream.storage.disk import Disk
-from millstream.storage.log_inventory import read_log
+from millstream.storage.log.inventory import read_log
 from millstream.storage.manifest import FOREIGN, NAME, Incomplete, Manifest
-from millstream.storage.segment_format import SEGMENT_SUFFIX
-from millstream.storage.table import Table
+from millstream.storage.segments.format import SEGMENT_SUFFIX
+from millstream.storage.table.checkpoint import IDENTITY
+from millstream.storage.table.port import Table
 
 
 @final

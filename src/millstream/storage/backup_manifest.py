@@ -14,11 +14,11 @@ import hashlib
 import json
 from typing import Final, final
 
-from millstream.storage.log_files import FOLDER as LOG_FOLDER
-from millstream.storage.log_files import SUFFIX as LOG_SUFFIX
-from millstream.storage.segment_format import FOLDER as QUEUE_FOLDER
-from millstream.storage.segment_format import INDEX_SUFFIX, SEGMENT_SUFFIX
-from millstream.storage.stage_format import find_stage_id
+from millstream.storage.log.files import FOLDER as LOG_FOLDER
+from millstream.storage.log.files import SUFFIX as LOG_SUFFIX
+from millstream.storage.segments.format import FOLDER as QUEUE_FOLDER
+from millstream.storage.segments.format import INDEX_SUFFIX, SEGMENT_SUFFIX
+from millstream.storage.stages.format import find_stage_id
 
 VERSION: Final = 1
 NAME: Final = "manifest.json"

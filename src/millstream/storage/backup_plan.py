@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Final, final
 
 from millstream.storage.disk import Disk
-from millstream.storage.log_files import file_number
-from millstream.storage.log_recovery import RecoveredFile, log_names, read_file
-from millstream.storage.segment_format import (
+from millstream.storage.log.files import file_number
+from millstream.storage.log.recovery import RecoveredFile, log_names, read_file
+from millstream.storage.records.batch_records import FIRST_KIND, LAST_KIND, StageFold
+from millstream.storage.segments.format import (
     MARK,
     decode_names,
     encode_entry,
@@ -23,8 +24,7 @@ from millstream.storage.segment_format import (
     index_name,
     segment_name,
 )
-from millstream.storage.segment_tail import find_tail
-from millstream.storage.stage_facts import FIRST_KIND, LAST_KIND, StageFold
+from millstream.storage.segments.tail import find_tail
 
 _LOOKS_MAX: Final = 10
 

@@ -12,19 +12,9 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from millstream.storage import doubt_mark, stop_mark
-from millstream.storage.checkpoint import (
-    IDENTITY,
-    are_segments_listed,
-    load_queues,
-    note_listed,
-    read_generation,
-    read_meta,
-)
 from millstream.storage.disk import Disk
-from millstream.storage.doubt_mark import EVERY_SESSION, NO_SESSION
-from millstream.storage.log_inventory import has_own_log
-from millstream.storage.log_recovery import Damage, log_names
+from millstream.storage.log.inventory import has_own_log
+from millstream.storage.log.recovery import Damage, log_names
 from millstream.storage.manifest import (
     FOREIGN,
     MISSING,
@@ -38,9 +28,25 @@ from millstream.storage.manifest import (
     find_manifest,
 )
 from millstream.storage.manifest import NAME as MANIFEST_NAME
-from millstream.storage.segment_list import LISTED, SegmentInventory, check_segments, list_all, load_lists
-from millstream.storage.stored_queue import QueueFold
-from millstream.storage.table import Table
+from millstream.storage.marks import doubt_mark, stop_mark
+from millstream.storage.marks.doubt_mark import EVERY_SESSION, NO_SESSION
+from millstream.storage.records.stored_queue import QueueFold
+from millstream.storage.segments.inventory import (
+    LISTED,
+    SegmentInventory,
+    check_segments,
+    list_all,
+    load_lists,
+)
+from millstream.storage.table.checkpoint import (
+    IDENTITY,
+    are_segments_listed,
+    load_queues,
+    note_listed,
+    read_generation,
+    read_meta,
+)
+from millstream.storage.table.port import Table
 
 _ANOTHERS: Final = "belongs to another data directory"
 

@@ -13,8 +13,8 @@ from mypy_extensions import i64
 from millstream.model.delivery import Delivery
 from millstream.model.errors import Reason
 from millstream.model.message import Message
-from millstream.storage import facts
-from millstream.storage.log import Log
+from millstream.storage.log.write_ahead_log import Log
+from millstream.storage.records import session_records
 from millstream.storage.store import SessionKey, Store, StoredState, StoredSubscription, StoredWill
 
 BACKLOG_BYTES_MAX: Final = 64 * 1024 * 1024  # facts that wait for a disk that does not keep up
@@ -71,65 +71,73 @@ class LogStore(Store):
         if number is None:
             number = self._numbers[key.pair()] = self._next_number
             self._next_number += 1
-        fact = facts.SessionFact(
+        fact = session_records.SessionFact(
             number, key.account, key.client_id, principal, int(expiry_s), self._wall(expires_ns)
         )
-        self._log.append(facts.SESSION_SAVED, facts.encode_session(fact))
+        self._log.append(session_records.SESSION_SAVED, session_records.encode_session(fact))
 
     def session_removed(self, key: SessionKey) -> None:
         self._last_message = None
         self._last_key = None
         number = self._numbers.pop(key.pair(), None)
         if number is not None:
-            self._log.append(facts.SESSION_REMOVED, facts.encode_number(number))
+            self._log.append(session_records.SESSION_REMOVED, session_records.encode_number(number))
 
     def subscription_saved(self, key: SessionKey, subscription: StoredSubscription) -> None:
-        body = facts.encode_subscription(self._number(key), subscription)
-        self._log.append(facts.SUBSCRIPTION_SAVED, body)
+        body = session_records.encode_subscription(self._number(key), subscription)
+        self._log.append(session_records.SUBSCRIPTION_SAVED, body)
 
     def subscription_removed(self, key: SessionKey, name: bytes) -> None:
-        self._log.append(facts.SUBSCRIPTION_REMOVED, facts.encode_named(self._number(key), name))
+        self._log.append(
+            session_records.SUBSCRIPTION_REMOVED, session_records.encode_named(self._number(key), name)
+        )
 
     def delivery_added(self, key: SessionKey, delivery: Delivery) -> None:
         message = self._store_message(delivery.message)
-        body = facts.encode_delivery(self._number(key), message, delivery)
-        self._log.append(facts.DELIVERY_ADDED, body)
+        body = session_records.encode_delivery(self._number(key), message, delivery)
+        self._log.append(session_records.DELIVERY_ADDED, body)
 
     def delivery_advanced(self, key: SessionKey, delivery: Delivery) -> None:
-        self._log.append(facts.DELIVERY_ADVANCED, facts.encode_advance(self._number(key), delivery))
+        self._log.append(
+            session_records.DELIVERY_ADVANCED, session_records.encode_advance(self._number(key), delivery)
+        )
 
     def delivery_removed(self, key: SessionKey, delivery: Delivery) -> None:
         if delivery.message is self._last_message:
             self._last_message = None
-        body = facts.encode_pair(self._number(key), delivery.sequence)
-        self._log.append(facts.DELIVERY_REMOVED, body)
+        body = session_records.encode_pair(self._number(key), delivery.sequence)
+        self._log.append(session_records.DELIVERY_REMOVED, body)
 
     def id_received(self, key: SessionKey, packet_id: i64) -> None:
-        self._log.append(facts.ID_RECEIVED, facts.encode_id(self._number(key), int(packet_id)))
+        self._log.append(
+            session_records.ID_RECEIVED, session_records.encode_id(self._number(key), int(packet_id))
+        )
 
     def id_released(self, key: SessionKey, packet_id: i64) -> None:
-        self._log.append(facts.ID_RELEASED, facts.encode_id(self._number(key), int(packet_id)))
+        self._log.append(
+            session_records.ID_RELEASED, session_records.encode_id(self._number(key), int(packet_id))
+        )
 
     def will_saved(self, key: SessionKey, will: StoredWill) -> None:
         message = self._store_message(will.message)
-        fact = facts.WillFact(
+        fact = session_records.WillFact(
             self._number(key), message, will.delay_s, self._wall(will.due_ns), will.lifetime_s
         )
-        self._log.append(facts.WILL_SAVED, facts.encode_will(fact))
+        self._log.append(session_records.WILL_SAVED, session_records.encode_will(fact))
 
     def will_removed(self, key: SessionKey) -> None:
         self._last_message = None
         number = self._numbers.get(key.pair())
         if number is not None:
-            self._log.append(facts.WILL_REMOVED, facts.encode_number(number))
+            self._log.append(session_records.WILL_REMOVED, session_records.encode_number(number))
 
     def retained_saved(self, account: str, message: Message) -> None:
         number = self._store_message(message)
-        self._log.append(facts.RETAINED_SAVED, facts.encode_retained(account, number))
+        self._log.append(session_records.RETAINED_SAVED, session_records.encode_retained(account, number))
 
     def retained_removed(self, account: str, topic: bytes) -> None:
         self._last_message = None
-        self._log.append(facts.RETAINED_REMOVED, facts.encode_topic(account, topic))
+        self._log.append(session_records.RETAINED_REMOVED, session_records.encode_topic(account, topic))
 
     def queue_fact(self, kind: i64, body: bytes) -> i64:
         return self._log.append(int(kind), body)
@@ -147,8 +155,8 @@ class LogStore(Store):
         """The number of its record. A message whose last user may be gone is written again: what is folded
         away cannot be named any more."""
         if message is not self._last_message:
-            body = facts.encode_message(message, self._wall(message.expires_ns))
-            self._last_number = self._log.append(facts.MESSAGE, body)
+            body = session_records.encode_message(message, self._wall(message.expires_ns))
+            self._last_number = self._log.append(session_records.MESSAGE, body)
             self._last_message = message
         return self._last_number
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.storage.log_files import file_name
-from millstream.storage.log_inventory import LogContent
+from millstream.storage.log.files import file_name
+from millstream.storage.log.inventory import LogContent
 from millstream.storage.manifest import FOREIGN, NOT_ENDED, RUNNING, Manifest
 
 RECORD_SIZE_MIN: Final = 64  # of a record of a queue in the log, with the least it can hold

@@ -17,8 +17,8 @@ import struct
 from typing import Final, final
 
 from millstream.storage.intervals import Intervals
-from millstream.storage.stored_queue import QueueFold
-from millstream.storage.table import Table
+from millstream.storage.records.stored_queue import QueueFold
+from millstream.storage.table.port import Table
 
 _QUEUE: Final = b"\0lostq"
 _RANGE: Final = b"\0lostr"

@@ -2,7 +2,7 @@
 
 Without it a file that is missing looks like one that never was. It names the files of the log with the salt of each, how
 far the log was folded into the table, and the highest numbers that were ever given to files of the log and to queues. The table
-carries the same identity, and the segments of every queue stand in the table (segment_list.py), with which they change.
+carries the same identity, and the segments of every queue stand in the table (segments/inventory.py), with which they change.
 
     body    JSON (mark_file.py has what is around it)
 
@@ -23,9 +23,9 @@ import json
 from typing import Final, final
 
 from millstream.storage.disk import Disk, DiskFault
-from millstream.storage.doubt_mark import NO_SESSION
-from millstream.storage.log_files import LogRegister
-from millstream.storage.mark_file import MarkFile, UnclearMark
+from millstream.storage.log.files import LogRegister
+from millstream.storage.marks.doubt_mark import NO_SESSION
+from millstream.storage.marks.mark_file import MarkFile, UnclearMark
 
 NAME: Final = "manifest"
 TABLE_FILE: Final = "state/data.mdb"  # the other one that carries the identity

@@ -13,7 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.storage.intervals import Intervals
-from millstream.storage.table import Table
+from millstream.storage.table.port import Table
 
 GAP: Final = b"\0gap"
 _KEY: Final = struct.Struct(">Q")

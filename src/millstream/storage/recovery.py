@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from millstream.storage.checkpoint import load_table, read_meta
 from millstream.storage.disk import Disk, DiskFile, Failpoints
-from millstream.storage.fold import Fold
-from millstream.storage.log_files import FOLDER
-from millstream.storage.log_format import FILE_HEADER_SIZE
-from millstream.storage.log_inventory import LogContent, check_bounds, list_kept, note_ends, read_log
-from millstream.storage.log_recovery import Damage, RecoveredFile
+from millstream.storage.log.files import FOLDER
+from millstream.storage.log.format import FILE_HEADER_SIZE
+from millstream.storage.log.inventory import LogContent, check_bounds, list_kept, note_ends, read_log
+from millstream.storage.log.recovery import Damage, RecoveredFile
 from millstream.storage.lost_facts import find_ended
 from millstream.storage.lost_offsets import LostOffsets
 from millstream.storage.manifest import NEWER, UNREADABLE, Incomplete, ManifestKeeper
-from millstream.storage.table import Table
+from millstream.storage.records.fold import Fold
+from millstream.storage.table.checkpoint import load_table, read_meta
+from millstream.storage.table.port import Table
 
 QUARANTINE: Final = "quarantine"
 PIECE: Final = 4 * 1024 * 1024

@@ -18,8 +18,8 @@ from millstream.model.errors import Reason
 from millstream.model.message import Message
 
 if TYPE_CHECKING:
-    from millstream.storage.exchange_facts import StoredBinding, StoredExchange
-    from millstream.storage.stored_queue import StoredQueue
+    from millstream.storage.records.exchange_records import StoredBinding, StoredExchange
+    from millstream.storage.records.stored_queue import StoredQueue
 
 
 @final
@@ -172,8 +172,8 @@ class Store(ABC):
 
     @abstractmethod
     def queue_fact(self, kind: i64, body: bytes) -> i64:
-        """A fact about queues in the form of `queue_facts`; gives its position."""
+        """A fact about queues in the form of `queue_records`; gives its position."""
 
     @abstractmethod
     def exchange_fact(self, kind: i64, body: bytes) -> i64:
-        """A fact about exchanges in the form of `exchange_facts`; gives its position."""
+        """A fact about exchanges in the form of `exchange_records`; gives its position."""

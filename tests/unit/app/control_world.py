@@ -13,9 +13,9 @@ from millstream.broker.account_options import AccountOptions
 from millstream.broker.broker import Broker
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
-from millstream.runtime.control import Conversation
+from millstream.runtime.control.server import Conversation
 from millstream.security.acl import Authorizer
-from millstream.storage.record_source import RecordSource, RecordWaiter
+from millstream.storage.segments.record_source import RecordSource, RecordWaiter
 
 
 class BreakableStore(HeldStore):

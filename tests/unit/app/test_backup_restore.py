@@ -17,14 +17,14 @@ from typer.testing import CliRunner, Result
 from millstream.app.backup import make_backup, restore_backup
 from millstream.app.data_folder import UNFINISHED_RESTORE, StorageFault, check_restored, lock
 from millstream.commands.tree import app
-from millstream.runtime.backup_hold import hold_checkpoints
 from millstream.runtime.backup_pin import STAGING, pin_files
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.failpoints import NoFailpoints
-from millstream.storage import facts
-from millstream.storage.log import Batch
-from millstream.storage.log_files import FOLDER, LogFiles, file_name
-from millstream.storage.log_format import append_record
+from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.failpoints import NoFailpoints
+from millstream.runtime.disk.files import RealDisk
+from millstream.storage.log.files import FOLDER, LogFiles, file_name
+from millstream.storage.log.format import append_record
+from millstream.storage.log.write_ahead_log import Batch
+from millstream.storage.records import session_records
 
 SESSIONS = 5
 
@@ -42,8 +42,8 @@ def data_dir(tmp_path: Path) -> Path:
     disk.make_folder(FOLDER)
     writer = BytesWriter()
     for number in range(1, SESSIONS + 1):
-        fact = facts.SessionFact(number, "default", f"client-{number}", "", 3600, 0)
-        append_record(writer, facts.SESSION_SAVED, facts.encode_session(fact))
+        fact = session_records.SessionFact(number, "default", f"client-{number}", "", 3600, 0)
+        append_record(writer, session_records.SESSION_SAVED, session_records.encode_session(fact))
     files = LogFiles(disk, NoFailpoints(), 65_536, 1, 0)
     files.write(Batch(1, SESSIONS, writer.getvalue()))
     files.close()
@@ -167,7 +167,7 @@ def test_a_backup_waits_for_a_checkpoint_to_end(data_dir: Path, tmp_path: Path) 
 
 
 def test_a_checkpoint_waits_for_a_backup_to_have_its_files(data_dir: Path) -> None:
-    module = "millstream.runtime.checkpoint_run"
+    module = "millstream.runtime.processes.checkpoint_process"
     command = [sys.executable, "-m", module, str(data_dir), "67108864", str(os.getpid())]
     with hold_checkpoints(data_dir):
         process = subprocess.Popen(command, stdin=subprocess.PIPE)
@@ -259,7 +259,7 @@ def test_what_is_no_backup_is_refused_in_one_sentence(tmp_path: Path) -> None:
 def test_damage_in_the_data_is_told_and_taken_along(data_dir: Path, tmp_path: Path) -> None:
     files = LogFiles(RealDisk(data_dir), NoFailpoints(), 65_536, 2, 0)
     writer = BytesWriter()
-    append_record(writer, facts.SESSION_REMOVED, facts.encode_number(1))
+    append_record(writer, session_records.SESSION_REMOVED, session_records.encode_number(1))
     files.write(Batch(SESSIONS + 1, 1, writer.getvalue()))
     files.close()
     path = data_dir / file_name(1)

@@ -18,9 +18,9 @@ from millstream.config.load import config_of
 from millstream.model.message import Message
 from millstream.queues.definition import Definition
 from millstream.queues.queue import Queue
-from millstream.runtime.disk_files import RealDisk
-from millstream.storage.log_files import FOLDER
-from millstream.storage.stop_mark import NAME, StopMark, find_mark, write_mark
+from millstream.runtime.disk.files import RealDisk
+from millstream.storage.log.files import FOLDER
+from millstream.storage.marks.stop_mark import NAME, StopMark, find_mark, write_mark
 
 OFF = {"enabled": False}
 

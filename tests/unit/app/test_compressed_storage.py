@@ -16,10 +16,10 @@ from millstream.config.faults import ConfigFault
 from millstream.config.load import config_of
 from millstream.model.message import Message
 from millstream.queues.definition import Definition
-from millstream.runtime.disk_files import RealDisk
-from millstream.storage.queue_facts import record_offset
-from millstream.storage.segment_format import HEADER_SIZE, header_version
-from millstream.storage.segment_reader import SegmentReader
+from millstream.runtime.disk.files import RealDisk
+from millstream.storage.records.queue_records import record_offset
+from millstream.storage.segments.format import HEADER_SIZE, header_version
+from millstream.storage.segments.reader import SegmentReader
 
 COUNT = 400
 PAYLOAD = b'{"site": "north", "pump": 7, "celsius": 21.5, "state": "running"}'

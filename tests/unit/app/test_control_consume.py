@@ -8,7 +8,7 @@ import pytest
 from control_world import ControlWorld, ListenedTo
 
 from millstream.model.errors import Refused
-from millstream.runtime.control import ControlRefusal
+from millstream.runtime.control.server import ControlRefusal
 
 
 def offsets(answer: dict[str, list[dict[str, object]]]) -> list[object]:

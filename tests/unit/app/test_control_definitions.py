@@ -7,7 +7,7 @@ from control_world import ControlWorld
 
 from millstream.model.owner import Owner
 from millstream.protocols.amqp091.policies import Policies, Policy
-from millstream.runtime.control import ControlRefusal
+from millstream.runtime.control.server import ControlRefusal
 
 JOBS = {
     "name": "jobs",

@@ -6,7 +6,7 @@ import pytest
 from control_world import ControlWorld
 
 from millstream.model.errors import Reason, Refused, Unavailable
-from millstream.runtime.control import ControlRefusal
+from millstream.runtime.control.server import ControlRefusal
 
 
 async def test_an_exchange_is_made_once_listed_shown_and_deleted() -> None:

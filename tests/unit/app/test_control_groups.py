@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from control_world import ControlWorld, ListenedTo
 
-from millstream.runtime.control import ControlRefusal
-from millstream.storage import queue_facts
+from millstream.runtime.control.server import ControlRefusal
+from millstream.storage.records import queue_records
 
 
 async def titles(world: ControlWorld, name: str) -> list[str]:
@@ -31,7 +31,7 @@ async def test_a_removed_group_begins_anew_when_it_is_joined_again() -> None:
     answer = await world.ask("queue.remove_group", name="s", group="g")
     assert answer == {"name": "s", "removed": "g", "lag": 1, "consumers": 0}
     assert await titles(world, "s") == []
-    assert world.store.kinds[-1] == queue_facts.GROUP_REMOVED
+    assert world.store.kinds[-1] == queue_records.GROUP_REMOVED
     assert await read(world, "s", "g", 3) == ["0", "1", "2"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from control_world import ControlWorld
 
 from millstream.model.errors import Refused, Unavailable
-from millstream.runtime.control import ControlRefusal
+from millstream.runtime.control.server import ControlRefusal
 
 
 async def test_a_queue_is_made_once_and_found_again() -> None:

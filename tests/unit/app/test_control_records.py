@@ -17,8 +17,8 @@ from millstream.protocols.amqp091.wire.properties import BasicProperties, encode
 from millstream.protocols.mqtt.mapping import encode_block
 from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.queues.directions import read_user_properties
-from millstream.runtime.control import ControlRefusal
-from millstream.storage.queue_facts import RECORD_APPENDED, RECORDS_SETTLED
+from millstream.runtime.control.server import ControlRefusal
+from millstream.storage.records.queue_records import RECORD_APPENDED, RECORDS_SETTLED
 
 
 def texts(first: int, end: int) -> list[str]:

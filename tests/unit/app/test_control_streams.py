@@ -12,7 +12,7 @@ from millstream.app.control import stream_operations
 from millstream.app.control_streams import TOPICS_MAX
 from millstream.broker.conditions import CLIENT_BUSY
 from millstream.model.errors import Reason, Unavailable
-from millstream.runtime.control import ControlRefusal
+from millstream.runtime.control.server import ControlRefusal
 from millstream.security.acl import Authorizer, parse_acl
 from millstream.security.authentication import Credentials, Decision, Verdict
 from millstream.security.principal import Principal

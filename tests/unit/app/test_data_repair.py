@@ -11,9 +11,9 @@ from queue_world import QueueWorld
 from test_storage_seal import make_millstream, make_stream
 
 from millstream.app.data_folder import StorageFault, check_restored
-from millstream.storage.checkpoint import GENERATION, IDENTITY, LAST_QUEUE, META
 from millstream.storage.offset_gaps import GAP
-from millstream.storage.segment_list import LISTED, entry_key
+from millstream.storage.segments.inventory import LISTED, entry_key
+from millstream.storage.table.checkpoint import GENERATION, IDENTITY, LAST_QUEUE, META
 from simulation.disk import PowerCut
 from simulation.failpoints import DeadlyFailpoints
 

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from millstream.app.data_folder import StorageFault
 from millstream.commands.tree import app
-from millstream.runtime.lmdb_table import salvage_entries
+from millstream.runtime.disk.lmdb_table import salvage_entries
 from millstream.storage.disk import DiskFault
 from millstream.storage.manifest import TABLE_FILE
-from millstream.storage.segment_format import HEADER_SIZE, VERSION
+from millstream.storage.segments.format import HEADER_SIZE, VERSION
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 from millstream.app.data_folder import StorageFault
 from millstream.app.server import Millstream
 from millstream.config.load import config_of
-from millstream.runtime.listeners import ListenFault
+from millstream.runtime.transport.listeners import ListenFault
 from millstream.storage.manifest import NAME as MANIFEST
-from millstream.storage.stop_mark import NAME as STOP_MARK
+from millstream.storage.marks.stop_mark import NAME as STOP_MARK
 
 
 def make(data_dir: Path, **settings: object) -> Millstream:

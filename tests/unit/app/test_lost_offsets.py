@@ -8,7 +8,7 @@ import pytest
 from data_directory import STREAM, WORK, DataDirectory, make_directory
 from queue_world import QueueWorld
 
-from millstream.storage import queue_facts
+from millstream.storage.records import queue_records
 
 COUNT = 50
 
@@ -85,7 +85,7 @@ def test_what_groups_have_settled_behind_skipped_offsets_lets_segments_go(made: 
     made.start()
     made.append(WORK, 30)
     made.settle(WORK, 50)
-    made.tell((queue_facts.RECORDS_SETTLED, queue_facts.encode_settled(WORK, 1, 51, 80)))
+    made.tell((queue_records.RECORDS_SETTLED, queue_records.encode_settled(WORK, 1, 51, 80)))
     made.fold()
     made.stop()
     assert made.damaged() == []

@@ -13,7 +13,7 @@ from millstream.app.memory import MemoryGuard
 from millstream.config.load import config_of
 from millstream.model.limits import Limits
 from millstream.model.message import NANOSECONDS
-from millstream.runtime.freed_memory import GROWN_BYTES
+from millstream.runtime.memory.freed_memory import GROWN_BYTES
 
 
 class Ended:

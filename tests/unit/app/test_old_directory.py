@@ -10,10 +10,10 @@ import pytest
 from millstream.app.backup import count_state
 from millstream.app.data_folder import open_folder, read_state
 from millstream.app.storage_survey import survey_storage
-from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.disk.files import RealDisk
 from millstream.storage.manifest import Incomplete
-from millstream.storage.queue_facts import decode_record_message, record_offset
-from millstream.storage.segment_reader import SegmentReader
+from millstream.storage.records.queue_records import decode_record_message, record_offset
+from millstream.storage.segments.reader import SegmentReader
 
 # Written by the release before manifests, killed at the end: see crash/damage_world.py for what is in it.
 ARCHIVE = Path(__file__).parents[2] / "vectors" / "data_directory_without_manifest.tar.xz"

@@ -14,11 +14,11 @@ from millstream.app.data_folder import StorageFault, open_folder
 from millstream.app.storage_repair import repair_storage
 from millstream.app.storage_survey import Survey, survey_storage
 from millstream.broker.conditions import STORAGE_DAMAGED
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage.checkpoint import GENERATION, LISTED_AT
+from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.lmdb_table import LmdbTable
 from millstream.storage.manifest import NAME, Incomplete
-from millstream.storage.segment_list import PREFIX
+from millstream.storage.segments.inventory import PREFIX
+from millstream.storage.table.checkpoint import GENERATION, LISTED_AT
 
 
 async def run(data_dir: Path, count: int, is_sealed: bool) -> None:

@@ -11,7 +11,7 @@ from millstream.app.reader_process import ReaderProcess, hold_port, open_socket
 from millstream.broker.health import Health
 from millstream.config.load import config_of
 from millstream.model.clock import Clock
-from millstream.runtime.listeners import ListenFault
+from millstream.runtime.transport.listeners import ListenFault
 
 
 def test_without_pyarrow_the_start_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

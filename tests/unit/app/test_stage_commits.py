@@ -19,17 +19,17 @@ from millstream.broker.tasks import STEPS_PER_TURN
 from millstream.model.errors import Reason
 from millstream.queues.definition import WORK, Definition
 from millstream.routing.subscription import Subscription
-from millstream.runtime.control import ControlRefusal
-from millstream.runtime.failpoints import NoFailpoints
+from millstream.runtime.control.server import ControlRefusal
+from millstream.runtime.disk.failpoints import NoFailpoints
 from millstream.security.acl import parse_acl
 from millstream.security.quota import QUEUES, Bound
 from millstream.security.quotas import QuotaTerms, make_quota
-from millstream.storage import queue_facts, stage_facts
-from millstream.storage.stage_facts import StageFold, StoredQuery
-from millstream.storage.stage_format import FOLDER, StageHeader, StageWriter, stage_name
+from millstream.storage.records import batch_records, queue_records
+from millstream.storage.records.batch_records import StageFold, StoredQuery
+from millstream.storage.stages.format import FOLDER, StageHeader, StageWriter, stage_name
 
-BEGUN, ADVANCED = stage_facts.BATCH_BEGUN, stage_facts.BATCH_ADVANCED
-APPENDED = queue_facts.RECORD_APPENDED
+BEGUN, ADVANCED = batch_records.BATCH_BEGUN, batch_records.BATCH_ADVANCED
+APPENDED = queue_records.RECORD_APPENDED
 
 
 class StageWorld(ControlWorld):
@@ -166,8 +166,8 @@ async def test_what_was_begun_is_carried_on_behind_its_last_safe_row(world: Stag
     stages = [world.stage(3, 0, 700)]
     query = StoredQuery("default", "query", "spark", False)
     fold = StageFold()
-    fold.apply(BEGUN, stage_facts.encode_begun(query, stage_facts.StoredBatch(3, "out", stages, 700), 1))
-    fold.apply(ADVANCED, stage_facts.encode_advanced(query, 300, False, 1))
+    fold.apply(BEGUN, batch_records.encode_begun(query, batch_records.StoredBatch(3, "out", stages, 700), 1))
+    fold.apply(ADVANCED, batch_records.encode_advanced(query, 300, False, 1))
     commits = StageCommits(world.broker, world.folder, fold.queries, NoFailpoints())
     commits.start()
     assert await commits.commit(wish(3, stages)) == (700, True)
@@ -179,7 +179,7 @@ async def test_rows_that_are_damaged_are_named_and_the_query_goes_on(world: Stag
     stage = world.stage(0, 0, 700)
     query = StoredQuery("default", "query", "spark", False)
     fold = StageFold()
-    fold.apply(BEGUN, stage_facts.encode_begun(query, stage_facts.StoredBatch(0, "out", [stage], 700), 1))
+    fold.apply(BEGUN, batch_records.encode_begun(query, batch_records.StoredBatch(0, "out", [stage], 700), 1))
     path = world.folder / stage_name(stage)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -255,7 +255,7 @@ async def test_the_oldest_write_that_will_not_come_again_is_forgotten_first(
         await world.commits.commit(wish(0, [world.stage(0, 0, 1, name)], name, is_single))
         world.broker.clock.wall_offset_ns += 1_000_000_000
     assert [name for _, name in world.queries] == ["stream", "second", "third"]
-    assert stage_facts.QUERY_FORGOTTEN in world.store.kinds
+    assert batch_records.QUERY_FORGOTTEN in world.store.kinds
 
 
 async def test_a_query_is_not_forgotten_while_it_may_come_again(

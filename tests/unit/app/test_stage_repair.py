@@ -10,10 +10,9 @@ from data_directory import DataDirectory
 from millstream.app.data_folder import StorageFault
 from millstream.app.storage_repair import repair_storage
 from millstream.app.storage_survey import survey_storage
-from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage import facts
-from millstream.storage.checkpoint import load_stages, query_entry
-from millstream.storage.stage_facts import (
+from millstream.runtime.disk.lmdb_table import LmdbTable
+from millstream.storage.records import session_records
+from millstream.storage.records.batch_records import (
     BATCH_ADVANCED,
     BATCH_BEGUN,
     StageFold,
@@ -23,7 +22,8 @@ from millstream.storage.stage_facts import (
     encode_begun,
     encode_query,
 )
-from millstream.storage.stage_format import FOLDER, StageHeader, StageWriter, stage_name
+from millstream.storage.stages.format import FOLDER, StageHeader, StageWriter, stage_name
+from millstream.storage.table.checkpoint import load_stages, query_entry
 
 STAGE = "a" * 32
 
@@ -78,7 +78,7 @@ def test_a_batch_of_many_stages_that_ends_while_a_session_does_leaves_a_table_th
     made.start()
     made.save_sessions(1)
     made.tell((BATCH_BEGUN, encode_begun(query, batch, 0)))
-    made.tell((facts.SESSION_REMOVED, facts.encode_number(1)))
+    made.tell((session_records.SESSION_REMOVED, session_records.encode_number(1)))
     made.tell((BATCH_ADVANCED, encode_advanced(query, 600, True, 0)))
     made.fold()  # and starts again
     made.stop()

@@ -12,9 +12,9 @@ from millstream.app.storage_repair import repair_storage
 from millstream.app.storage_survey import survey_storage
 from millstream.broker.broker import DEFAULT_ACCOUNT
 from millstream.config.load import config_of
-from millstream.runtime.disk_files import RealDisk
-from millstream.storage.doubt_mark import NAME, NO_SESSION, write_mark
+from millstream.runtime.disk.files import RealDisk
 from millstream.storage.manifest import find_manifest
+from millstream.storage.marks.doubt_mark import NAME, NO_SESSION, write_mark
 from millstream.storage.store import SessionKey
 
 

@@ -14,7 +14,7 @@ from millstream.broker.conditions import (
     STORAGE_STALLED,
     Condition,
 )
-from millstream.storage.log import Batch, BatchWriter, Log
+from millstream.storage.log.write_ahead_log import Batch, BatchWriter, Log
 from millstream.storage.log_store import BACKLOG_BYTES_MAX
 
 

@@ -10,13 +10,13 @@ from test_storage_seal import durable_of, make_millstream, make_stream, publish
 from millstream.app.data_folder import open_folder
 from millstream.app.storage_survey import survey_storage
 from millstream.broker.broker import DEFAULT_ACCOUNT
-from millstream.runtime.backup_hold import hold_checkpoints
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.lmdb_table import LmdbTable
-from millstream.storage.checkpoint import read_meta
-from millstream.storage.log_files import file_name
+from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.lmdb_table import LmdbTable
+from millstream.storage.log.files import file_name
 from millstream.storage.manifest import Manifest, find_manifest
-from millstream.storage.segment_format import folder_name
+from millstream.storage.segments.format import folder_name
+from millstream.storage.table.checkpoint import read_meta
 
 
 def ignore(step: str, done: int, total: int) -> None:

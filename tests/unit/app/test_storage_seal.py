@@ -19,10 +19,10 @@ from millstream.model.errors import Unavailable
 from millstream.model.message import Message
 from millstream.queues.definition import Definition
 from millstream.queues.queue import Queue
-from millstream.runtime.backup_hold import hold_checkpoints
-from millstream.runtime.disk_files import RealDisk
-from millstream.storage.queue_facts import record_offset
-from millstream.storage.segment_reader import SegmentReader
+from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.files import RealDisk
+from millstream.storage.records.queue_records import record_offset
+from millstream.storage.segments.reader import SegmentReader
 
 
 def make_millstream(data_dir: Path, **storage: object) -> Millstream:

@@ -20,9 +20,9 @@ from millstream.broker.conditions import STORAGE_DAMAGED
 from millstream.commands.tree import app
 from millstream.config.load import config_of
 from millstream.runtime.start_fault import StartFault
-from millstream.storage.log_files import file_name
-from millstream.storage.segment_format import index_name
-from millstream.storage.stop_mark import NAME as STOP_MARK
+from millstream.storage.log.files import file_name
+from millstream.storage.marks.stop_mark import NAME as STOP_MARK
+from millstream.storage.segments.format import index_name
 
 OFF = {"enabled": False}
 FOLDERS = ["log", "state", "queues", "quarantine"]

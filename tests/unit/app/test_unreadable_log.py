@@ -11,7 +11,7 @@ from data_directory import STREAM, WORK, DataDirectory, copy_directory, make_dir
 from mypy_extensions import i64
 
 from millstream.app.data_folder import StorageFault
-from millstream.runtime.disk_files import RealDisk
+from millstream.runtime.disk.files import RealDisk
 from millstream.storage.disk import DiskFault, DiskFile
 
 COUNT = 50

@@ -32,9 +32,9 @@ from millstream.security.quota import (
     Quota,
 )
 from millstream.security.quotas import QuotaTerms, make_quota
-from millstream.storage.exchange_facts import StoredBinding, encode_identity
-from millstream.storage.memory import MemoryStore
-from millstream.storage.stored_queue import StoredQueue
+from millstream.storage.memory_store import MemoryStore
+from millstream.storage.records.exchange_records import StoredBinding, encode_identity
+from millstream.storage.records.stored_queue import StoredQueue
 
 
 def terms_of(kind: int, user: int = 0, account: int = 0) -> dict[str, AccountOptions]:

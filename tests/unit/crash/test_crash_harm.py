@@ -10,12 +10,12 @@ from librt.strings import BytesWriter
 
 from crash.harm import find_last_batch, spoil_log, tear_last_batch
 from millstream.app.data_folder import recover_folder
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.failpoints import NoFailpoints
-from millstream.storage import facts
-from millstream.storage.log import Batch
-from millstream.storage.log_files import FOLDER, LogFiles, file_name
-from millstream.storage.log_format import append_record
+from millstream.runtime.disk.failpoints import NoFailpoints
+from millstream.runtime.disk.files import RealDisk
+from millstream.storage.log.files import FOLDER, LogFiles, file_name
+from millstream.storage.log.format import append_record
+from millstream.storage.log.write_ahead_log import Batch
+from millstream.storage.records import session_records
 
 FILE_SIZE = 512
 
@@ -26,9 +26,9 @@ def write(data_dir: Path, count: int) -> RealDisk:
     disk.make_folder(FOLDER)
     files = LogFiles(disk, NoFailpoints(), FILE_SIZE, 1, 0, salt=77)
     for sequence in range(1, count + 1):
-        fact = facts.SessionFact(sequence, "default", f"client-{sequence}", "u", 60, 0)
+        fact = session_records.SessionFact(sequence, "default", f"client-{sequence}", "u", 60, 0)
         writer = BytesWriter()
-        append_record(writer, facts.SESSION_SAVED, facts.encode_session(fact))
+        append_record(writer, session_records.SESSION_SAVED, session_records.encode_session(fact))
         files.write(Batch(sequence, 1, writer.getvalue()))
     files.close()
     return disk

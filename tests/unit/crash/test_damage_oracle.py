@@ -12,8 +12,8 @@ from data_directory import STREAM, WORK, DataDirectory, make_directory
 from crash.damage_oracle import Holdings
 from crash.damage_world import Content, Key
 from crash.table_layout import TableLayout
-from millstream.storage.checkpoint import META
 from millstream.storage.manifest import TABLE_FILE
+from millstream.storage.table.checkpoint import META
 
 NAMES = {STREAM: "history", WORK: "jobs"}
 SESSIONS = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crash.table_layout import TableLayout
-from millstream.runtime.lmdb_table import FILE_NAME, SUM, LmdbTable
+from millstream.runtime.disk.lmdb_table import FILE_NAME, SUM, LmdbTable
 
 PAGE = 4096
 LARGE = b"k0050"

@@ -15,7 +15,7 @@ from millstream.queues.catalog import RELEASE_MAX, TICK_MAX
 from millstream.queues.definition import Definition, make_definition
 from millstream.queues.group import Group
 from millstream.queues.queue import Queue
-from millstream.storage import queue_facts
+from millstream.storage.records import queue_records
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_deleted_queue_is_gone_with_everything_in_it(world: QueueWorld) -> Non
     assert (consumer.open, route_names(world, b"a")) == (0, [])
     consumer.settle_all()
     world.move(1_000_000)
-    assert world.facts.kinds()[-1] == queue_facts.QUEUE_REMOVED
+    assert world.facts.kinds()[-1] == queue_records.QUEUE_REMOVED
     world.restart()
     assert world.catalog.queues == {}
 
@@ -164,7 +164,7 @@ def test_what_the_segments_hold_need_not_stay_in_memory(world: QueueWorld) -> No
     queue = world.declare(kind="stream")
     world.fill(queue, 600)
     for _, kind, body in world.facts.log:
-        if kind == queue_facts.RECORD_APPENDED:
+        if kind == queue_records.RECORD_APPENDED:
             world.segments.put(body)
     size = int(queue.footprint.bytes)
     world.catalog.forget_folded(int(world.store.position()))
@@ -181,7 +181,7 @@ def test_a_queue_that_was_deleted_in_this_turn_writes_nothing_more(world: QueueW
         world.publish(queue, payload)
     world.catalog.delete(queue)
     world.safe()
-    assert world.facts.kinds()[-1] == queue_facts.QUEUE_REMOVED
+    assert world.facts.kinds()[-1] == queue_records.QUEUE_REMOVED
     assert world.exchanges.posted == []
 
 

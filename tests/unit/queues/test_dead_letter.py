@@ -10,7 +10,7 @@ from millstream.model.outcome import Outcome
 from millstream.queues.dead_letter import drop_directions
 from millstream.queues.directions import encode_user_property
 from millstream.queues.queue import Queue
-from millstream.storage import queue_facts
+from millstream.storage.records import queue_records
 
 
 @pytest.fixture
@@ -211,15 +211,15 @@ def assert_nothing_lost(world: QueueWorld, queue: Queue, length: int) -> None:
     alive: set[int] = set()
     letters: set[int] = set()
     for _, kind, body in world.facts.log[:length]:
-        if kind == queue_facts.RECORD_APPENDED:
-            number, offset = queue_facts.record_place(body)
+        if kind == queue_records.RECORD_APPENDED:
+            number, offset = queue_records.record_place(body)
             if number == queue.number:
                 alive.add(offset)
             else:
-                words = words_of(queue_facts.decode_record_message(body, 0))
+                words = words_of(queue_records.decode_record_message(body, 0))
                 letters.add(int(words["_dlq_original_id"].removeprefix("q:")))
-        elif kind == queue_facts.RECORDS_SETTLED:
-            _, _, first, last = queue_facts.decode_settled(body)
+        elif kind == queue_records.RECORDS_SETTLED:
+            _, _, first, last = queue_records.decode_settled(body)
             assert set(range(first, last + 1)) <= letters
             alive -= set(range(first, last + 1))
 

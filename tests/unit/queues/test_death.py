@@ -24,7 +24,7 @@ from millstream.queues.death import (
 )
 from millstream.queues.directions import encode_user_property
 from millstream.queues.queue import Queue
-from millstream.storage import queue_facts
+from millstream.storage.records import queue_records
 
 KINDS = ("work", "ephemeral")
 START_S = (WALL_OFFSET_NS + START_NS) // 1_000_000_000
@@ -317,7 +317,7 @@ def test_the_letter_is_in_the_log_before_its_source_goes(world: QueueWorld) -> N
     consumer.settle_all(Outcome.REJECTED)
     world.loop()
     kinds = world.facts.kinds()[before:]
-    assert kinds.index(queue_facts.RECORD_APPENDED) < kinds.index(queue_facts.RECORDS_SETTLED)
+    assert kinds.index(queue_records.RECORD_APPENDED) < kinds.index(queue_records.RECORDS_SETTLED)
 
 
 @pytest.mark.parametrize(

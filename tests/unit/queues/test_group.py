@@ -8,7 +8,7 @@ from queue_world import FactStore, FakeConsumer, QueueWorld
 from millstream.model.errors import Refused
 from millstream.model.outcome import Outcome
 from millstream.queues.queue import Queue
-from millstream.storage import queue_facts
+from millstream.storage.records import queue_records
 
 EVERYTHING = [b"0", b"1", b"2"]
 
@@ -305,10 +305,10 @@ def test_one_that_answers_at_once_does_not_get_the_whole_queue_in_one_go(world: 
 def test_settled_in_order_is_written_once_per_iteration(world: QueueWorld, queue: Queue) -> None:
     consumer = world.join(queue)
     world.fill(queue, 50)
-    before = world.facts.kinds().count(queue_facts.RECORDS_SETTLED)
+    before = world.facts.kinds().count(queue_records.RECORDS_SETTLED)
     consumer.settle_all()
     world.loop()
-    assert world.facts.kinds().count(queue_facts.RECORDS_SETTLED) == before + 1
+    assert world.facts.kinds().count(queue_records.RECORDS_SETTLED) == before + 1
 
 
 def test_settled_out_of_order_survives_a_restart(world: QueueWorld, queue: Queue) -> None:

@@ -13,8 +13,8 @@ from millstream.model.outcome import Outcome
 from millstream.model.outlet import Target
 from millstream.queues.purging import RECORDS_PER_STEP, Purge
 from millstream.queues.queue import Queue
-from millstream.storage.memory import MemoryStore
-from millstream.storage.stored_queue import PRODUCERS_MAX
+from millstream.storage.memory_store import MemoryStore
+from millstream.storage.records.stored_queue import PRODUCERS_MAX
 
 
 @pytest.fixture

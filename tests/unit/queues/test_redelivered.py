@@ -7,7 +7,7 @@ from queue_world import FakeConsumer, QueueWorld
 
 from millstream.model.outcome import Outcome
 from millstream.queues.queue import Queue
-from millstream.runtime.failpoints import NoFailpoints
+from millstream.runtime.disk.failpoints import NoFailpoints
 from simulation.disk import Mood, SimulatedDisk
 from simulation.node import Node
 from simulation.table import SimulatedTable

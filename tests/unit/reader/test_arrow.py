@@ -17,16 +17,16 @@ from millstream.protocols.mqtt.wire import kinds
 from millstream.protocols.mqtt.wire.primitives import encode_varint
 from millstream.protocols.mqtt.wire.properties import Properties, decode_properties, encode_properties
 from millstream.reader.arrow import COLUMNS, ColumnFault, SegmentBatches, schema_of
-from millstream.runtime.failpoints import NoFailpoints
-from millstream.storage.queue_facts import (
+from millstream.runtime.disk.failpoints import NoFailpoints
+from millstream.storage.records.queue_records import (
     QueueRecord,
     decode_record,
     decode_record_message,
     encode_record,
 )
-from millstream.storage.segment_format import HEADER_SIZE, decode_names, index_name, segment_name
-from millstream.storage.segment_pieces import Damaged, Trimmed
-from millstream.storage.segment_writer import SegmentWriter
+from millstream.storage.segments.format import HEADER_SIZE, decode_names, index_name, segment_name
+from millstream.storage.segments.pieces import Damaged, Trimmed
+from millstream.storage.segments.writer import SegmentWriter
 from simulation.disk import SimulatedDisk
 
 NAME = "plant/events and more"

@@ -8,9 +8,9 @@ import pytest
 
 from millstream.model.message import Message
 from millstream.reader.arrow import SegmentBatches
-from millstream.runtime.failpoints import NoFailpoints
-from millstream.storage.queue_facts import QueueRecord, encode_record
-from millstream.storage.segment_writer import SegmentWriter
+from millstream.runtime.disk.failpoints import NoFailpoints
+from millstream.storage.records.queue_records import QueueRecord, encode_record
+from millstream.storage.segments.writer import SegmentWriter
 from simulation.disk import SimulatedDisk
 
 COUNT = 3000

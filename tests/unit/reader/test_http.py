@@ -18,7 +18,7 @@ from millstream.reader.http import (
     parse_credentials,
     parse_head,
 )
-from millstream.runtime.http_head import HEADERS_MAX
+from millstream.runtime.transport.http_head import HEADERS_MAX
 
 
 class Wire:

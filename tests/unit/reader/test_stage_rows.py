@@ -13,7 +13,7 @@ import pytest
 from millstream.queues.directions import read_user_properties
 from millstream.reader.http import HttpFault
 from millstream.reader.stage_rows import RowDefaults, RowLimits, RowMaker
-from millstream.storage.stage_format import StagedRow, StageHeader, StageWriter, decode_rows
+from millstream.storage.stages.format import StagedRow, StageHeader, StageWriter, decode_rows
 
 LIMITS = RowLimits(1000, 100, 10, 4, 2)
 TO_QUEUE = RowDefaults("out", "", 1, False, "")

@@ -16,8 +16,8 @@ from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.decode import decode_frame
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import ConnAck, Connect
-from millstream.runtime.gate import Gate
-from millstream.runtime.transport import TransportLink
+from millstream.runtime.transport.gate import Gate
+from millstream.runtime.transport.link import TransportLink
 from millstream.runtime.verifier import KNOWN_AT_ONCE, THREADS, Verifier
 from millstream.security.authentication import FAILURES_MAX
 from millstream.security.users import User, UserTable, hash_password

@@ -12,8 +12,8 @@ from millstream.storage.backup_manifest import (
     encode_manifest,
     is_backup_name,
 )
-from millstream.storage.log_files import file_name
-from millstream.storage.segment_format import index_name, segment_name
+from millstream.storage.log.files import file_name
+from millstream.storage.segments.format import index_name, segment_name
 
 DIGEST = "0123456789abcdef" * 4
 

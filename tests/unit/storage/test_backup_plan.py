@@ -7,16 +7,16 @@ from pathlib import Path
 from librt.strings import BytesWriter
 
 from millstream.model.message import Message
-from millstream.runtime.disk_files import RealDisk
-from millstream.runtime.failpoints import NoFailpoints
+from millstream.runtime.disk.failpoints import NoFailpoints
+from millstream.runtime.disk.files import RealDisk
 from millstream.storage.backup_plan import Plan, plan_log, plan_segments
-from millstream.storage.log import Batch
-from millstream.storage.log_files import FOLDER, LogFiles, file_name
-from millstream.storage.log_format import append_record
-from millstream.storage.queue_facts import QueueRecord, encode_record
-from millstream.storage.segment_format import index_name, segment_name
-from millstream.storage.segment_reader import SegmentReader
-from millstream.storage.segment_writer import SegmentWriter
+from millstream.storage.log.files import FOLDER, LogFiles, file_name
+from millstream.storage.log.format import append_record
+from millstream.storage.log.write_ahead_log import Batch
+from millstream.storage.records.queue_records import QueueRecord, encode_record
+from millstream.storage.segments.format import index_name, segment_name
+from millstream.storage.segments.reader import SegmentReader
+from millstream.storage.segments.writer import SegmentWriter
 
 
 def write_log(disk: RealDisk, file_size: int, batches: int) -> list[int]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.runtime.failpoints import NoFailpoints
-from millstream.storage.checkpoint import GENERATION, IDENTITY, put_last_queue, put_meta
+from millstream.runtime.disk.failpoints import NoFailpoints
 from millstream.storage.directory import Directory, open_directory
-from millstream.storage.log_files import FOLDER
+from millstream.storage.log.files import FOLDER
 from millstream.storage.manifest import FOREIGN, MISSING, NAME, OLDER, TABLE_FILE, Incomplete, remove_manifest
 from millstream.storage.recovery import recover
+from millstream.storage.table.checkpoint import GENERATION, IDENTITY, put_last_queue, put_meta
 from simulation.disk import SimulatedDisk
 from simulation.table import SimulatedTable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fakes import make_message
 
 from millstream.model.delivery import RECEIVED, Delivery
-from millstream.storage.memory import MemoryStore
+from millstream.storage.memory_store import MemoryStore
 from millstream.storage.store import SessionKey
 
 KEY = SessionKey("default", "c")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.storage.offset_gaps import OffsetGaps
-from millstream.storage.stored_queue import StoredQueue
+from millstream.storage.records.stored_queue import StoredQueue
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15)), max_size=6)
 

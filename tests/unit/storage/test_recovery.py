@@ -9,12 +9,12 @@ import pytest
 from google_crc32c import value
 
 from millstream.app.data_folder import StorageFault, recover_folder
-from millstream.runtime.failpoints import NoFailpoints
-from millstream.storage import facts
-from millstream.storage.log import Batch
-from millstream.storage.log_files import FOLDER, LogFiles, file_name
-from millstream.storage.log_format import VERSION, append_record
-from millstream.storage.log_recovery import Damage, log_names
+from millstream.runtime.disk.failpoints import NoFailpoints
+from millstream.storage.log.files import FOLDER, LogFiles, file_name
+from millstream.storage.log.format import VERSION, append_record
+from millstream.storage.log.recovery import Damage, log_names
+from millstream.storage.log.write_ahead_log import Batch
+from millstream.storage.records import session_records
 from millstream.storage.recovery import recover
 from simulation.disk import Mood, PowerCut, SimulatedDisk
 from simulation.failpoints import DeadlyFailpoints
@@ -40,9 +40,9 @@ class Bench:
         files = LogFiles(self.disk, DeadlyFailpoints(failpoint), FILE_SIZE, self._next_number, 0, salt=77)
         for client in clients:
             self._sequence += 1
-            fact = facts.SessionFact(self._sequence, "default", client, "u", 60, 0)
+            fact = session_records.SessionFact(self._sequence, "default", client, "u", 60, 0)
             writer = BytesWriter()
-            append_record(writer, facts.SESSION_SAVED, facts.encode_session(fact))
+            append_record(writer, session_records.SESSION_SAVED, session_records.encode_session(fact))
             files.write(Batch(self._sequence, 1, writer.getvalue()))
 
     def start(self) -> tuple[list[str], list[Damage]]:

@@ -20,7 +20,7 @@ from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.queues.definition import WORK, Definition
 from millstream.security.acl import Authorizer, parse_acl
 from millstream.security.users import User, UserTable, hash_password
-from millstream.storage import exchange_facts
+from millstream.storage.records import exchange_records
 from millstream.storage.store import Store
 
 HASH = hash_password("secret")
@@ -213,9 +213,9 @@ def test_what_an_older_release_has_written_is_the_accounts_own() -> None:
     store = LoggedStore()
     world = RevokedWorld(EVERYTHING, store=store)
     declare(world.open("ann").endpoint)
-    identity = exchange_facts.encode_identity(False, "q", b"plant.#", {})
-    body = exchange_facts.encode_binding("default", "amq.topic", identity)
-    store.exchange_fact(exchange_facts.BINDING_SAVED, body)
+    identity = exchange_records.encode_identity(False, "q", b"plant.#", {})
+    body = exchange_records.encode_binding("default", "amq.topic", identity)
+    store.exchange_fact(exchange_records.BINDING_SAVED, body)
     again = RevokedWorld(["nothing"], store=store)
     again.broker.restore(START_NS)
     again.account.review_rights()
@@ -334,7 +334,7 @@ def test_rules_of_a_later_moment_replace_a_look_that_is_under_way() -> None:
 def test_an_owner_beside_fifteen_others_is_kept_and_no_more() -> None:
     owners: list[Owner] = []
     for number in range(40):
-        exchange_facts.add_owner(owners, Owner(f"user-{number % 20}", "user", "c"))
+        exchange_records.add_owner(owners, Owner(f"user-{number % 20}", "user", "c"))
     assert [owner.name for owner in owners] == [f"user-{number}" for number in range(4, 20)]
 
 

@@ -1,0 +1,1 @@
+"""The control socket, both sides of it."""

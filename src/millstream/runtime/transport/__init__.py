@@ -1,0 +1,1 @@
+"""Sockets: listening, TLS, WebSocket, who may connect, and who is read when."""

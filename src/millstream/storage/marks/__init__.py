@@ -1,0 +1,1 @@
+"""Small files beside the log that speak of all of it."""

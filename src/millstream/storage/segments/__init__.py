@@ -1,0 +1,1 @@
+"""The segments of queues: the messages themselves, for dispatch, replay and Spark."""

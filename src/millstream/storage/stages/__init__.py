@@ -1,0 +1,1 @@
+"""Staged batches on disk: rows that nobody sees before they are committed."""

@@ -1,0 +1,195 @@
+"""A stream that lacks offsets is noticed, whichever file is gone; what was trimmed, or told of before, is not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.model.message import Message
+from millstream.runtime.disk.failpoints import NoFailpoints
+from millstream.storage.log.format import Record
+from millstream.storage.offset_gaps import GAP, load_gaps, note_gap
+from millstream.storage.records import queue_records
+from millstream.storage.segments.format import decode_names, folder_name, index_name, segment_name
+from millstream.storage.segments.stream_gaps import find_all_gaps
+from millstream.storage.segments.writer import SegmentWriter
+from millstream.storage.table.checkpoint import Checkpoint, find_removed
+from simulation.disk import SimulatedDisk
+from simulation.table import SimulatedTable
+
+QUEUE = 7
+COUNT = 40
+SEGMENT_SIZE = 600
+
+
+def make_body(offset: int, word: bytes = b".") -> bytes:
+    record = queue_records.QueueRecord(offset, 1000 * len(word) + offset, 0, 0, b"", 0)
+    return queue_records.encode_record(QUEUE, record, Message(b"t", word * 30, 1, False, b"", 0, "p"), 0)
+
+
+class Stream:
+    """A queue as checkpoints have left it."""
+
+    def __init__(self, kind: str = "stream", word: bytes = b".", is_packed: bool = False) -> None:
+        self._word = word
+        self._is_packed = is_packed
+        self.disk = SimulatedDisk(1)
+        self.table = SimulatedTable()
+        self._sequence = 0
+        definition = b'{"kind":"%s"}' % kind.encode()
+        self._told: list[tuple[int, bytes]] = []
+        self.tell(
+            queue_records.QUEUE_SAVED, queue_records.encode_queue(QUEUE, "default", "history", definition)
+        )
+        self.append(range(COUNT))
+        self.fold()
+
+    def tell(self, kind: int, body: bytes) -> None:
+        self._told.append((kind, body))
+
+    def append(self, offsets: range) -> None:
+        for offset in offsets:
+            self.tell(queue_records.RECORD_APPENDED, make_body(offset, self._word))
+
+    def fold(self) -> None:
+        checkpoint = Checkpoint(
+            self.table, SegmentWriter(self.disk, NoFailpoints(), SEGMENT_SIZE, self._is_packed)
+        )
+        for kind, body in self._told:
+            self._sequence += 1
+            checkpoint.apply(Record(self._sequence, kind, body))
+        self._told.clear()
+        checkpoint.finish(self._sequence)
+        checkpoint.drop_segments()
+
+    def firsts(self) -> list[int]:
+        return decode_names(self.disk.names(folder_name(QUEUE)))[0]
+
+    def lose(self, first: int) -> None:
+        self.disk.remove(segment_name(QUEUE, first))
+        self.disk.remove(index_name(QUEUE, first))
+
+    def gaps(self) -> list[tuple[int, int]]:
+        return [(gap.first, gap.last) for gap in find_all_gaps(self.disk, self.table)]
+
+
+@pytest.fixture
+def stream() -> Stream:
+    made = Stream()
+    assert len(made.firsts()) > 3
+    assert made.gaps() == []
+    return made
+
+
+def test_each_segment_that_is_gone_is_a_gap_of_exactly_its_offsets(stream: Stream) -> None:
+    firsts = [*stream.firsts(), COUNT]
+    for at in range(len(firsts) - 1):
+        one = Stream()
+        one.lose(firsts[at])
+        assert one.gaps() == [(firsts[at], firsts[at + 1] - 1)]
+
+
+def test_two_that_follow_each_other_are_one_gap(stream: Stream) -> None:
+    firsts = stream.firsts()
+    stream.lose(firsts[1])
+    stream.lose(firsts[2])
+    assert stream.gaps() == [(firsts[1], firsts[3] - 1)]
+
+
+def test_a_stream_without_any_segment_lacks_everything(stream: Stream) -> None:
+    for first in stream.firsts():
+        stream.lose(first)
+    assert stream.gaps() == [(0, COUNT - 1)]
+
+
+def test_a_gap_is_still_noticed_when_records_came_behind_it(stream: Stream) -> None:
+    """The next record goes behind what is left, so that the gap is inside a segment then."""
+    last = stream.firsts()[-1]
+    stream.lose(last)
+    stream.append(range(COUNT, COUNT + 2))
+    stream.fold()
+    assert stream.gaps() == [(last, COUNT - 1)]
+
+
+def test_records_that_never_came_out_of_a_damaged_log_are_a_gap(stream: Stream) -> None:
+    stream.append(range(COUNT + 3, COUNT + 5))
+    stream.fold()
+    assert stream.gaps() == [(COUNT, COUNT + 2)]
+
+
+def test_what_was_trimmed_is_no_gap(stream: Stream) -> None:
+    _, lost, end = stream.firsts()[:3]
+    stream.lose(lost)
+    stream.tell(queue_records.QUEUE_TRIMMED, queue_records.encode_pair(QUEUE, lost + 1))
+    stream.fold()
+    assert stream.gaps() == [(lost + 1, end - 1)]
+    stream.tell(queue_records.QUEUE_TRIMMED, queue_records.encode_pair(QUEUE, end))
+    stream.fold()
+    assert stream.gaps() == []
+
+
+def test_records_trimmed_before_they_got_to_a_segment_are_no_gap(stream: Stream) -> None:
+    stream.append(range(COUNT, COUNT + 10))
+    stream.tell(queue_records.QUEUE_TRIMMED, queue_records.encode_pair(QUEUE, COUNT + 5))
+    stream.fold()
+    assert stream.gaps() == []
+
+
+def test_what_a_checkpoint_that_died_left_behind_the_end_is_no_gap(stream: Stream) -> None:
+    writer = SegmentWriter(stream.disk, NoFailpoints(), SEGMENT_SIZE)
+    writer.append(QUEUE, make_body(COUNT + 5))
+    writer.finish()
+    assert stream.gaps() == []
+
+
+def test_a_work_queue_may_lack_what_was_settled() -> None:
+    work = Stream("work")
+    work.lose(work.firsts()[1])
+    assert work.gaps() == []
+
+
+def test_a_gap_that_was_noted_is_not_told_again_but_a_wider_one_is(stream: Stream) -> None:
+    firsts = stream.firsts()
+    stream.lose(firsts[2])
+    for gap in find_all_gaps(stream.disk, stream.table):
+        assert gap.sentence() == f"the offsets {gap.first} to {gap.last} of the queue 'history'"
+        note_gap(stream.table, QUEUE, gap.first, gap.last)
+    assert stream.gaps() == []
+    stream.lose(firsts[1])
+    stream.lose(firsts[3])
+    end = firsts[4] if len(firsts) > 4 else COUNT
+    assert stream.gaps() == [(firsts[1], firsts[2] - 1), (firsts[3], end - 1)]
+
+
+@given(known=st.sets(st.integers(0, COUNT - 1)), lost=st.sets(st.integers(0, 9)))
+def test_of_any_gaps_exactly_what_was_not_noted_is_told(known: set[int], lost: set[int]) -> None:
+    stream = Stream()
+    firsts = [*stream.firsts(), COUNT]
+    missing: set[int] = set()
+    for at in [at for at in lost if at < len(firsts) - 1]:
+        stream.lose(firsts[at])
+        missing |= set(range(firsts[at], firsts[at + 1]))
+    for offset in known:
+        if offset - 1 not in known:
+            last = next(end for end in range(offset, COUNT) if end + 1 not in known)
+            note_gap(stream.table, QUEUE, offset, last)
+    told = [offset for first, last in stream.gaps() for offset in range(first, last + 1)]
+    assert told == sorted(missing - known)
+
+
+def test_what_was_noted_goes_with_its_queue(stream: Stream) -> None:
+    stream.lose(stream.firsts()[1])
+    for gap in find_all_gaps(stream.disk, stream.table):
+        note_gap(stream.table, QUEUE, gap.first, gap.last)
+    assert load_gaps(stream.table, QUEUE)
+    stream.tell(queue_records.QUEUE_REMOVED, queue_records.encode_number(QUEUE))
+    stream.fold()
+    assert stream.table.items(GAP) == []
+
+
+def test_nothing_in_the_table_tells_of_a_queue_once_its_files_are_gone(stream: Stream) -> None:
+    stream.tell(queue_records.QUEUE_REMOVED, queue_records.encode_number(QUEUE))
+    stream.fold()
+    assert stream.firsts() == []
+    assert find_removed(stream.table.crash()) == []
