@@ -17,9 +17,12 @@ from setuptools import setup
 
 PACKAGE = Path("src/millstream")
 
-# The pure layers of ARCHITECTURE.md, whole; and what of the runtime is on the path of every byte and batch.
+# The pure layers of ARCHITECTURE.md, whole; and of the rest what is on the path of every byte and batch, or reads whole files.
 COMPILED_PACKAGES = ("model", "routing", "security", "storage", "queues", "broker", "cluster", "protocols")
 COMPILED_FILES = (
+    "maintenance/backup_check.py",
+    "maintenance/backup_manifest.py",
+    "maintenance/backup_plan.py",
     "runtime/transport/address_counts.py",
     "runtime/transport/deadlines.py",
     "runtime/disk/files.py",

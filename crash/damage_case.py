@@ -25,7 +25,7 @@ from crash.damage_harm import Case, Worlds, do_harm
 from crash.damage_oracle import GROUP, Holdings
 from crash.damage_world import SETTINGS, Content, Key, make_payload, read_back
 from crash.forked import ForkedBroker, ForkedProcess, run_child
-from millstream.app.data_folder import read_state
+from millstream.runtime.disk.data_folder import read_state
 from millstream.runtime.disk.files import RealDisk
 
 NAMING: Final = ("storage_damaged", "storage_cut")

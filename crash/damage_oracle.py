@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crash.damage_world import Content, Key
 from crash.table_layout import TableLayout
-from millstream.app.data_folder import STATE
+from millstream.runtime.disk.data_folder import STATE
 from millstream.runtime.disk.files import RealDisk
 from millstream.runtime.disk.lmdb_table import LmdbTable
 from millstream.storage.log.files import file_number

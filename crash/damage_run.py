@@ -20,11 +20,11 @@ from crash.damage_case import OWN, SETTINGS, DamagedFolder, Verdict
 from crash.damage_harm import Case, Worlds, kind_of, list_cases
 from crash.damage_world import STREAM, WORK, Content, control_of, make_payload, populate, read_back
 from crash.forked import ForkedBroker
-from millstream.app.backup import make_backup, restore_backup
-from millstream.app.data_folder import read_state
 from millstream.build_kind import build_name
+from millstream.maintenance.backup import make_backup, restore_backup
 from millstream.runtime.control.client import ControlClient
 from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.data_folder import read_state
 from millstream.runtime.disk.files import RealDisk
 
 PROGRESS_EVERY: Final = 25

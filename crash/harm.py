@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 from typing import Final
 
-from millstream.app.data_folder import STATE
 from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.data_folder import STATE
 from millstream.runtime.disk.files import RealDisk
 from millstream.runtime.disk.lmdb_table import LmdbTable
 from millstream.storage.disk import Disk

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from librt.strings import BytesWriter
 
-from millstream.app.data_folder import STATE, open_folder, read_state
-from millstream.app.storage_repair import repair_storage
-from millstream.app.storage_survey import Finding, Survey, survey_storage
+from millstream.maintenance.repair import repair_storage
+from millstream.maintenance.survey import Finding, Survey, survey_storage
 from millstream.model.message import Message
+from millstream.runtime.disk.data_folder import STATE, open_folder, read_state
 from millstream.runtime.disk.failpoints import NoFailpoints
 from millstream.runtime.disk.files import RealDisk
 from millstream.runtime.disk.lmdb_table import LmdbTable

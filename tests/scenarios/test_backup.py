@@ -11,8 +11,8 @@ from pathlib import Path
 from conftest import StartBroker
 from raw_client import NEVER, RawClient
 
-from millstream.app.data_folder import read_state
 from millstream.protocols.mqtt.wire.packets import PubAck, Publish, SubAck, Subscribe, SubscribeEntry
+from millstream.runtime.disk.data_folder import read_state
 from millstream.runtime.disk.files import RealDisk
 from millstream.storage.records.queue_records import decode_record_message, record_place
 from millstream.storage.records.stored_queue import StoredQueue

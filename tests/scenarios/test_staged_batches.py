@@ -14,7 +14,7 @@ from conftest import BrokerProcess, StartBroker, write_private
 from raw_client import RawClient
 from stage_writer import Refusal, StageWriter, make_table, payloads, read_queue, stage_files, to_arrow
 
-from millstream.app.backup import make_backup, restore_backup
+from millstream.maintenance.backup import make_backup, restore_backup
 from millstream.protocols.mqtt.wire.packets import Publish, SubAck, Subscribe, SubscribeEntry
 from millstream.runtime.control.client import SOCKET_NAME, ControlClient
 from millstream.runtime.disk.failpoints import VARIABLE

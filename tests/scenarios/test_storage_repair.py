@@ -13,8 +13,8 @@ from raw_client import NEVER, RawClient
 from test_backup import records_of
 from typer.testing import CliRunner
 
-from millstream.app.data_folder import read_state
 from millstream.commands.tree import app
+from millstream.runtime.disk.data_folder import read_state
 from millstream.runtime.disk.files import RealDisk
 from millstream.storage.records.queue_records import decode_record_message, record_place
 

@@ -16,8 +16,6 @@ from typing import Final
 import structlog
 
 from millstream.app.control import Control
-from millstream.app.data_dir import advise, describe, prepare_data_dir
-from millstream.app.data_folder import StorageFault, verify_command
 from millstream.app.live_policies import LivePolicies
 from millstream.app.memory import MemoryGuard
 from millstream.app.reader_process import ReaderProcess
@@ -42,6 +40,8 @@ from millstream.model.outbox import OutboxPool
 from millstream.protocols.amqp091.context import AmqpContext
 from millstream.protocols.mqtt.context import MqttContext
 from millstream.queues.definition import make_definition
+from millstream.runtime.disk.data_dir import advise, describe, prepare_data_dir
+from millstream.runtime.disk.data_folder import StorageFault, verify_command
 from millstream.runtime.disk.failpoints import find_failpoints
 from millstream.runtime.entropy import SystemEntropy
 from millstream.runtime.log_health import LogHealth

@@ -13,15 +13,6 @@ from typing import Final
 import structlog
 
 from millstream.app.checkpoints import Checkpoints, Folded
-from millstream.app.data_dir import advise, prepare_data_dir
-from millstream.app.data_folder import (
-    QueueFolders,
-    StorageFault,
-    check_restored,
-    lock,
-    open_folder,
-    verify_command,
-)
 from millstream.app.segment_checks import SegmentChecks
 from millstream.broker.conditions import CHECKPOINT_FAILING, STORAGE_DAMAGED, STORAGE_UNREADABLE
 from millstream.broker.health import Health
@@ -30,6 +21,15 @@ from millstream.model.clock import Clock
 from millstream.model.errors import Unavailable
 from millstream.model.outbox import Wakeup
 from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.data_dir import advise, prepare_data_dir
+from millstream.runtime.disk.data_folder import (
+    QueueFolders,
+    StorageFault,
+    check_restored,
+    lock,
+    open_folder,
+    verify_command,
+)
 from millstream.runtime.disk.failpoints import find_failpoints
 from millstream.runtime.disk.files import RealDisk
 from millstream.runtime.disk.folder_guard import FolderGuard

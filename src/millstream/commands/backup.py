@@ -16,7 +16,7 @@ from millstream.commands.settings import ConfigOption, SetOption
 from millstream.commands.storage import find_folder
 
 if TYPE_CHECKING:
-    from millstream.storage.backup_manifest import Manifest
+    from millstream.maintenance.backup_manifest import Manifest
 
 BACKUP_EXAMPLES = """\b
 Examples:
@@ -52,7 +52,7 @@ def backup(
         raise CommandFailed(ExitCode.USAGE, f"There is no directory {file.absolute().parent}.")
     if file.exists() and not force:
         raise CommandFailed(ExitCode.USAGE, f"{file} is there already.", f"millstream backup {file} --force")
-    from millstream.app.backup import make_backup
+    from millstream.maintenance.backup import make_backup
     from millstream.runtime.start_fault import StartFault
 
     folder = find_folder(config, set_, "millstream backup FILE --set data_dir=DIR")
@@ -96,7 +96,7 @@ def restore(
 
     Every file is checked against the manifest before anything appears in DIR.
     """
-    from millstream.app.backup import restore_backup
+    from millstream.maintenance.backup import restore_backup
     from millstream.runtime.start_fault import StartFault
 
     try:

@@ -16,7 +16,7 @@ from millstream.commands.settings import ConfigOption, SetOption, load_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.app.storage_survey import Survey
+    from millstream.maintenance.survey import Survey
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Verify, repair and inspect a data directory."
@@ -71,8 +71,8 @@ def repair(
 
     Says first what is damaged and what is lost with it, and asks.
     """
-    from millstream.app.data_folder import StorageFault
-    from millstream.app.storage_repair import repair_storage
+    from millstream.maintenance.repair import repair_storage
+    from millstream.runtime.disk.data_folder import StorageFault
 
     folder = find_folder(config, set_, "millstream storage repair --set data_dir=DIR")
     with _stopped(folder):
@@ -102,9 +102,9 @@ def repair(
 @app.command(epilog=INSPECT_EXAMPLES)
 def inspect(config: ConfigOption = None, set_: SetOption = None, output: OutputOption = Output.TABLE) -> None:
     """Tell what would be restored: sessions, subscriptions, messages that wait, retained messages, queues."""
-    from millstream.app.backup import count_state
-    from millstream.app.data_dir import advise
-    from millstream.app.data_folder import read_state
+    from millstream.maintenance.backup import count_state
+    from millstream.runtime.disk.data_dir import advise
+    from millstream.runtime.disk.data_folder import read_state
     from millstream.runtime.disk.files import RealDisk
     from millstream.storage.disk import DiskFault
     from millstream.storage.records.session_records import FactFault
@@ -134,7 +134,7 @@ def find_folder(config: Path | None, set_: list[str] | None, next_step: str) -> 
     try:
         is_data = any((folder / name).exists() for name in DATA_NAMES)
     except OSError as error:
-        from millstream.app.data_dir import describe
+        from millstream.runtime.disk.data_dir import describe
 
         fault = describe(folder, error, "cannot be looked at")
         raise CommandFailed(ExitCode.FAILED, f"{fault}.", fault.hint) from None
@@ -144,9 +144,9 @@ def find_folder(config: Path | None, set_: list[str] | None, next_step: str) -> 
 
 
 def _survey(folder: Path) -> Survey:
-    from millstream.app.data_dir import advise, look_command
-    from millstream.app.storage_survey import survey_storage
     from millstream.commands.backup import progress_bar
+    from millstream.maintenance.survey import survey_storage
+    from millstream.runtime.disk.data_dir import advise, look_command
     from millstream.storage.disk import DiskFault
 
     try:
@@ -160,9 +160,9 @@ def _survey(folder: Path) -> Survey:
 @contextmanager
 def _stopped(folder: Path) -> Iterator[None]:
     """Keep brokers and checkpoints away meanwhile."""
-    from millstream.app.data_dir import check_parts
-    from millstream.app.data_folder import StorageFault, check_whole, lock
     from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+    from millstream.runtime.disk.data_dir import check_parts
+    from millstream.runtime.disk.data_folder import StorageFault, check_whole, lock
     from millstream.runtime.start_fault import StartFault
 
     try:

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from queue_world import FakeConsumer
 
-from millstream.app.backup import make_backup, restore_backup
-from millstream.app.data_folder import StorageFault
 from millstream.app.server import Millstream
-from millstream.app.storage_repair import repair_storage
-from millstream.app.storage_survey import survey_storage
 from millstream.broker.broker import DEFAULT_ACCOUNT
 from millstream.config.load import config_of
+from millstream.maintenance.backup import make_backup, restore_backup
+from millstream.maintenance.repair import repair_storage
+from millstream.maintenance.survey import survey_storage
 from millstream.model.message import Message
 from millstream.queues.definition import Definition
 from millstream.queues.queue import Queue
+from millstream.runtime.disk.data_folder import StorageFault
 from millstream.runtime.disk.files import RealDisk
 from millstream.storage.log.files import FOLDER
 from millstream.storage.marks.stop_mark import NAME, StopMark, find_mark, write_mark

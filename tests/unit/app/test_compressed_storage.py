@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from millstream.app.backup import make_backup, restore_backup
 from millstream.app.server import Millstream
-from millstream.app.storage_repair import repair_storage
-from millstream.app.storage_survey import survey_storage
 from millstream.broker.broker import DEFAULT_ACCOUNT
 from millstream.config.faults import ConfigFault
 from millstream.config.load import config_of
+from millstream.maintenance.backup import make_backup, restore_backup
+from millstream.maintenance.repair import repair_storage
+from millstream.maintenance.survey import survey_storage
 from millstream.model.message import Message
 from millstream.queues.definition import Definition
 from millstream.runtime.disk.files import RealDisk

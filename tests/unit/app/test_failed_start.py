@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from millstream.app.data_folder import StorageFault
 from millstream.app.server import Millstream
 from millstream.config.load import config_of
+from millstream.runtime.disk.data_folder import StorageFault
 from millstream.runtime.transport.listeners import ListenFault
 from millstream.storage.manifest import NAME as MANIFEST
 from millstream.storage.marks.stop_mark import NAME as STOP_MARK

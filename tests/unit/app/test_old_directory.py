@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from millstream.app.backup import count_state
-from millstream.app.data_folder import open_folder, read_state
-from millstream.app.storage_survey import survey_storage
+from millstream.maintenance.backup import count_state
+from millstream.maintenance.survey import survey_storage
+from millstream.runtime.disk.data_folder import open_folder, read_state
 from millstream.runtime.disk.files import RealDisk
 from millstream.storage.manifest import Incomplete
 from millstream.storage.records.queue_records import decode_record_message, record_offset

@@ -10,10 +10,10 @@ import structlog
 from test_storage_manifest import ignore
 from test_storage_seal import durable_of, make_millstream, make_stream, offsets, publish
 
-from millstream.app.data_folder import StorageFault, open_folder
-from millstream.app.storage_repair import repair_storage
-from millstream.app.storage_survey import Survey, survey_storage
 from millstream.broker.conditions import STORAGE_DAMAGED
+from millstream.maintenance.repair import repair_storage
+from millstream.maintenance.survey import Survey, survey_storage
+from millstream.runtime.disk.data_folder import StorageFault, open_folder
 from millstream.runtime.disk.files import RealDisk
 from millstream.runtime.disk.lmdb_table import LmdbTable
 from millstream.storage.manifest import NAME, Incomplete

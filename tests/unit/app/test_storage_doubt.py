@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millstream.app.backup import make_backup, restore_backup
-from millstream.app.data_folder import open_folder
 from millstream.app.server import Millstream
-from millstream.app.storage_repair import repair_storage
-from millstream.app.storage_survey import survey_storage
 from millstream.broker.broker import DEFAULT_ACCOUNT
 from millstream.config.load import config_of
+from millstream.maintenance.backup import make_backup, restore_backup
+from millstream.maintenance.repair import repair_storage
+from millstream.maintenance.survey import survey_storage
+from millstream.runtime.disk.data_folder import open_folder
 from millstream.runtime.disk.files import RealDisk
 from millstream.storage.manifest import find_manifest
 from millstream.storage.marks.doubt_mark import NAME, NO_SESSION, write_mark

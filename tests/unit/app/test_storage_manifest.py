@@ -7,10 +7,10 @@ from pathlib import Path
 
 from test_storage_seal import durable_of, make_millstream, make_stream, publish
 
-from millstream.app.data_folder import open_folder
-from millstream.app.storage_survey import survey_storage
 from millstream.broker.broker import DEFAULT_ACCOUNT
+from millstream.maintenance.survey import survey_storage
 from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.data_folder import open_folder
 from millstream.runtime.disk.files import RealDisk
 from millstream.runtime.disk.lmdb_table import LmdbTable
 from millstream.storage.log.files import file_name

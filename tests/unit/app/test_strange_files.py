@@ -13,12 +13,12 @@ import pytest
 from data_directory import STREAM, WORK, DataDirectory, copy_directory, make_directory
 from typer.testing import CliRunner
 
-from millstream.app.data_dir import user_name
-from millstream.app.data_folder import UNFINISHED_RESTORE
 from millstream.app.server import Millstream
 from millstream.broker.conditions import STORAGE_DAMAGED
 from millstream.commands.tree import app
 from millstream.config.load import config_of
+from millstream.runtime.disk.data_dir import user_name
+from millstream.runtime.disk.data_folder import UNFINISHED_RESTORE
 from millstream.runtime.start_fault import StartFault
 from millstream.storage.log.files import file_name
 from millstream.storage.marks.stop_mark import NAME as STOP_MARK

@@ -10,7 +10,7 @@ import pytest
 from data_directory import STREAM, WORK, DataDirectory, copy_directory, make_directory
 from mypy_extensions import i64
 
-from millstream.app.data_folder import StorageFault
+from millstream.runtime.disk.data_folder import StorageFault
 from millstream.runtime.disk.files import RealDisk
 from millstream.storage.disk import DiskFault, DiskFile
 

@@ -9,7 +9,7 @@ import pytest
 from librt.strings import BytesWriter
 
 from crash.harm import find_last_batch, spoil_log, tear_last_batch
-from millstream.app.data_folder import recover_folder
+from millstream.runtime.disk.data_folder import recover_folder
 from millstream.runtime.disk.failpoints import NoFailpoints
 from millstream.runtime.disk.files import RealDisk
 from millstream.storage.log.files import FOLDER, LogFiles, file_name

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from google_crc32c import value
 
-from millstream.app.data_folder import StorageFault, recover_folder
+from millstream.runtime.disk.data_folder import StorageFault, recover_folder
 from millstream.runtime.disk.failpoints import NoFailpoints
 from millstream.storage.log.files import FOLDER, LogFiles, file_name
 from millstream.storage.log.format import VERSION, append_record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.app.data_folder import STATE, check_table_file, find_strangers, has_table
+from millstream.runtime.disk.data_folder import STATE, check_table_file, find_strangers, has_table
 from millstream.runtime.disk.files import RealDisk
 from millstream.runtime.disk.lmdb_table import LmdbTable, find_good_entries, salvage_entries
 from millstream.runtime.processes.table_check_process import check_in_process

@@ -9,8 +9,8 @@ from data_directory import STREAM, WORK, DataDirectory, copy_directory, make_dir
 from google_crc32c import value
 from typer.testing import CliRunner
 
-from millstream.app.data_folder import StorageFault
 from millstream.commands.tree import app
+from millstream.runtime.disk.data_folder import StorageFault
 from millstream.runtime.disk.lmdb_table import salvage_entries
 from millstream.storage.disk import DiskFault
 from millstream.storage.manifest import TABLE_FILE

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from millstream.app.data_dir import KEY as DATA_DIR
-from millstream.app.data_dir import describe
+from millstream.runtime.disk.data_dir import KEY as DATA_DIR
+from millstream.runtime.disk.data_dir import describe
 from millstream.runtime.disk.failpoints import find_failpoints
 from millstream.runtime.disk.lmdb_table import LmdbTable, find_table_fault
 from millstream.runtime.start_fault import StartFault

@@ -17,12 +17,12 @@ from typing import Final
 
 import lmdb
 
+from millstream.maintenance.backup_check import BackupCheck
+from millstream.maintenance.backup_manifest import TABLE_NAME
+from millstream.maintenance.backup_plan import Plan, PlannedFile, plan_log, plan_segments
 from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
 from millstream.runtime.disk.files import RealDisk
 from millstream.runtime.disk.lmdb_table import MAP_SIZE, LmdbTable, find_table_fault
-from millstream.storage.backup_check import BackupCheck
-from millstream.storage.backup_manifest import TABLE_NAME
-from millstream.storage.backup_plan import Plan, PlannedFile, plan_log, plan_segments
 from millstream.storage.disk import DiskFault
 from millstream.storage.log.files import file_number
 from millstream.storage.log.recovery import log_names

@@ -13,8 +13,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from millstream.app.data_folder import STATE, QueueFolders
-from millstream.app.storage_survey import Survey
+from millstream.maintenance.survey import Survey
+from millstream.runtime.disk.data_folder import STATE, QueueFolders
 from millstream.runtime.disk.lmdb_table import FILE_NAME, LmdbTable, find_good_entries, salvage_entries
 from millstream.storage.disk import Disk, Failpoints
 from millstream.storage.lost_offsets import LostOffsets

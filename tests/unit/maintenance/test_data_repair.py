@@ -10,7 +10,7 @@ from data_directory import STREAM, WORK, DataDirectory, copy_directory, damage_e
 from queue_world import QueueWorld
 from test_storage_seal import make_millstream, make_stream
 
-from millstream.app.data_folder import StorageFault, check_restored
+from millstream.runtime.disk.data_folder import StorageFault, check_restored
 from millstream.storage.offset_gaps import GAP
 from millstream.storage.segments.inventory import LISTED, entry_key
 from millstream.storage.table.checkpoint import GENERATION, IDENTITY, LAST_QUEUE, META

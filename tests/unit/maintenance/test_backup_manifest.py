@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.storage.backup_manifest import (
+from millstream.maintenance.backup_manifest import (
     BackupFile,
     Manifest,
     ManifestFault,

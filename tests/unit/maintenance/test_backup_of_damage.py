@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from data_directory import STREAM, WORK, DataDirectory, copy_directory, ignore, make_directory
 
-from millstream.app.backup import make_backup, restore_backup
-from millstream.app.data_folder import StorageFault
-from millstream.runtime.backup_archive import list_files, write_archive
-from millstream.runtime.backup_pin import pin_files
-from millstream.storage.backup_manifest import Manifest
+from millstream.maintenance.archive import list_files, write_archive
+from millstream.maintenance.backup import make_backup, restore_backup
+from millstream.maintenance.backup_manifest import Manifest
+from millstream.maintenance.pin import pin_files
+from millstream.runtime.disk.data_folder import StorageFault
 from millstream.storage.manifest import TABLE_FILE
 
 

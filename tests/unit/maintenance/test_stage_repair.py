@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from data_directory import DataDirectory
 
-from millstream.app.data_folder import StorageFault
-from millstream.app.storage_repair import repair_storage
-from millstream.app.storage_survey import survey_storage
+from millstream.maintenance.repair import repair_storage
+from millstream.maintenance.survey import survey_storage
+from millstream.runtime.disk.data_folder import StorageFault
 from millstream.runtime.disk.lmdb_table import LmdbTable
 from millstream.storage.records import session_records
 from millstream.storage.records.batch_records import (

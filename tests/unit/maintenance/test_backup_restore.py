@@ -14,11 +14,11 @@ import pytest
 from librt.strings import BytesWriter
 from typer.testing import CliRunner, Result
 
-from millstream.app.backup import make_backup, restore_backup
-from millstream.app.data_folder import UNFINISHED_RESTORE, StorageFault, check_restored, lock
 from millstream.commands.tree import app
-from millstream.runtime.backup_pin import STAGING, pin_files
+from millstream.maintenance.backup import make_backup, restore_backup
+from millstream.maintenance.pin import STAGING, pin_files
 from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
+from millstream.runtime.disk.data_folder import UNFINISHED_RESTORE, StorageFault, check_restored, lock
 from millstream.runtime.disk.failpoints import NoFailpoints
 from millstream.runtime.disk.files import RealDisk
 from millstream.storage.log.files import FOLDER, LogFiles, file_name

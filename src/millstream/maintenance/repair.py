@@ -10,10 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from millstream.app.data_dir import advise
-from millstream.app.data_folder import STATE, StorageFault, adopt_folder, recover_folder, repair_command
-from millstream.app.storage_survey import Survey
-from millstream.app.table_repair import (
+from millstream.maintenance.survey import Survey
+from millstream.maintenance.table_repair import (
     copy_aside,
     enter_progress,
     move_aside,
@@ -22,6 +20,14 @@ from millstream.app.table_repair import (
     set_strangers_aside,
     skip_numbers,
     skip_offsets,
+)
+from millstream.runtime.disk.data_dir import advise
+from millstream.runtime.disk.data_folder import (
+    STATE,
+    StorageFault,
+    adopt_folder,
+    recover_folder,
+    repair_command,
 )
 from millstream.runtime.disk.failpoints import find_failpoints
 from millstream.runtime.disk.files import RealDisk

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from millstream.runtime.backup_archive import ArchiveFault, ArchiveReader, list_files, write_archive
-from millstream.storage.backup_manifest import DIGEST_NAME, NAME, BackupFile, Manifest, encode_digest
-from millstream.storage.backup_plan import PlannedFile
+from millstream.maintenance.archive import ArchiveFault, ArchiveReader, list_files, write_archive
+from millstream.maintenance.backup_manifest import DIGEST_NAME, NAME, BackupFile, Manifest, encode_digest
+from millstream.maintenance.backup_plan import PlannedFile
 
 LOG = "log/000000000001.log"
 SEGMENT = "queues/7/00000000000000000000.segment"

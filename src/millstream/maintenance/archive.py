@@ -17,7 +17,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Final
 
-from millstream.storage.backup_manifest import (
+from millstream.maintenance.backup_manifest import (
     DIGEST_NAME,
     NAME,
     SIZE_MAX,
@@ -28,7 +28,7 @@ from millstream.storage.backup_manifest import (
     encode_digest,
     encode_manifest,
 )
-from millstream.storage.backup_plan import PlannedFile
+from millstream.maintenance.backup_plan import PlannedFile
 
 PIECE_SIZE: Final = 1 << 20
 GZIP_LEVEL: Final = 3

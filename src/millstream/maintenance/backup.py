@@ -14,8 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from millstream.app.data_dir import advise, check_parts
-from millstream.app.data_folder import (
+from millstream.maintenance.archive import ArchiveFault, ArchiveReader, list_files, write_archive
+from millstream.maintenance.backup_manifest import Manifest
+from millstream.maintenance.pin import BackupBusy, pin_files
+from millstream.runtime.disk.data_dir import advise, check_parts
+from millstream.runtime.disk.data_folder import (
     STATE,
     UNFINISHED_RESTORE,
     StorageFault,
@@ -26,11 +29,8 @@ from millstream.app.data_folder import (
     recover_folder,
     verify_command,
 )
-from millstream.runtime.backup_archive import ArchiveFault, ArchiveReader, list_files, write_archive
-from millstream.runtime.backup_pin import BackupBusy, pin_files
 from millstream.runtime.disk.files import RealDisk
 from millstream.runtime.disk.lmdb_table import LmdbTable
-from millstream.storage.backup_manifest import Manifest
 from millstream.storage.directory import check_queues
 from millstream.storage.disk import DiskFault
 from millstream.storage.log.files import FOLDER as LOG_FOLDER

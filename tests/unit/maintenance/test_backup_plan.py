@@ -6,10 +6,10 @@ from pathlib import Path
 
 from librt.strings import BytesWriter
 
+from millstream.maintenance.backup_plan import Plan, plan_log, plan_segments
 from millstream.model.message import Message
 from millstream.runtime.disk.failpoints import NoFailpoints
 from millstream.runtime.disk.files import RealDisk
-from millstream.storage.backup_plan import Plan, plan_log, plan_segments
 from millstream.storage.log.files import FOLDER, LogFiles, file_name
 from millstream.storage.log.format import append_record
 from millstream.storage.log.write_ahead_log import Batch

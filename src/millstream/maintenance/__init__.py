@@ -1,0 +1,1 @@
+"""Work on a data directory beside the broker: backup, restore, verify and repair."""
