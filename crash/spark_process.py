@@ -16,7 +16,7 @@ from crash.broker import PROJECT
 from crash.processes import command_of, find_descendants, kill_all
 from crash.spark_job import STARTED, Plan
 
-CONNECTOR: Final = PROJECT / "src" / "millstream_spark"
+CONNECTOR: Final = PROJECT / "spark" / "src"
 LINES_SHOWN: Final = 12
 QUERIES: Final = ("lake", "queue")
 

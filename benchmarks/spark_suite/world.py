@@ -21,7 +21,7 @@ from benchmarks.suite.brokers import PROJECT, BrokerFault, Millstream, find_pyth
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CONNECTOR = PROJECT / "src" / "millstream_spark"
+CONNECTOR = PROJECT / "spark" / "src"
 LONG = "long"  # what is read
 SHORT = "shrt"  # the same rows, fewer; names of one length make rows of one length
 TIMED = "timd"  # published while Spark reads

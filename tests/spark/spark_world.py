@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millstream.runtime.control.client import SOCKET_NAME, ControlClient
 
 ROOT = Path(__file__).resolve().parents[2]
-CONNECTOR = ROOT / "src" / "millstream_spark"
+CONNECTOR = ROOT / "spark" / "src"
 PUBLISH_AT_ONCE = 256
 JVM_END_TIMEOUT_S = 60
 PORT_TIMEOUT_S = 30.0

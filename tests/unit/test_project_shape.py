@@ -53,7 +53,19 @@ IMPURE_ALLOWED = {
 
 # A folder of somebody's machine, written into a file that travels. Documented defaults are not meant.
 MACHINE_PATH = re.compile(r"/(?:home|Users|root|tmp|work)/[A-Za-z0-9_.-]")
-SHIPPED = ("src", "tests", "fuzz", "simulation", "crash", "benchmarks", "examples", "docs", "changes", ".ci")
+SHIPPED = (
+    "src",
+    "spark",
+    "tests",
+    "fuzz",
+    "simulation",
+    "crash",
+    "benchmarks",
+    "examples",
+    "docs",
+    "changes",
+    ".ci",
+)
 CODE_SUFFIXES = {".py", ".js", ".mjs", ".rb", ".c", ".h", ".sh", ""}
 SHIPPED_SUFFIXES = CODE_SUFFIXES | {".md", ".toml", ".yaml", ".yml", ".json"}
 

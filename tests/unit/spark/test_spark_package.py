@@ -15,7 +15,7 @@ from pyspark_millstream import DefaultSource, MillstreamSparkError
 from pyspark_millstream.errors import HIDE_SWITCH, WORKER_MARK, ReaderRefused
 from pyspark_millstream.version import VERSION
 
-CONNECTOR = Path(__file__).resolve().parents[3] / "src" / "millstream_spark"
+CONNECTOR = Path(__file__).resolve().parents[3] / "spark" / "src"
 
 
 def test_it_is_imported_without_the_broker() -> None:
