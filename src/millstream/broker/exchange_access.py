@@ -316,6 +316,10 @@ class ExchangeAccess:
         """What finding routes in this account has cost so far, in about microseconds."""
         return self._exchanges.steps + self._router.visited // NODES_PER_STEP
 
+    def spend(self, steps: i64) -> None:
+        """On what belongs to finding a route, beside the route itself."""
+        self._exchanges.steps += steps
+
     def needs_headers(self, name: str) -> bool:
         """Whether the headers of what is published there decide where it goes."""
         self._forget_old()

@@ -26,7 +26,7 @@ from millstream.queues.directions import read_user_properties
 from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.queue import Queue
 from millstream.routing.exchange import Exchange
-from millstream.routing.exchanges import COPIES_STEPS_MAX
+from millstream.routing.exchanges import COPIES_STEPS_MAX, KEYS_PER_STEP
 from millstream.routing.router import Route
 
 SHOWN_MAX: Final = 200  # bytes of a topic in a sentence
@@ -62,7 +62,9 @@ class LetterPost(ExchangePort):
         found = access.find(exchange)
         if found is None:
             return False
-        keys = [each for each in [key, *further_keys(letter)] if self._may_post(exchange, each, owner)]
+        further = further_keys(letter)
+        self._spend(len(further) // KEYS_PER_STEP)  # the right to each of them is asked for
+        keys = [each for each in [key, *further] if self._may_post(exchange, each, owner)]
         if not keys:
             return False
         letter.topic = access.topic_of(exchange, keys[0])

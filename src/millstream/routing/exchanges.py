@@ -29,6 +29,7 @@ EXCHANGES_PER_STEP: Final[i64] = 4  # of those only looked at for what they lead
 COPIES_STEPS_MAX: Final[i64] = (
     20_000  # that finding where all the keys of one message lead may take, in one turn of the loop
 )
+KEYS_PER_STEP: Final[i64] = 2  # of one message, whose rights are asked
 PREDECLARED: Final = (
     (DEFAULT, DIRECT),
     ("amq.direct", DIRECT),

@@ -36,7 +36,7 @@ from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import BasicNack, BasicPublish, BasicReturn
 from millstream.protocols.amqp091.wire.properties import decode_properties, delivery_mode_of, without_headers
 from millstream.protocols.amqp091.wire.violation import Violation
-from millstream.routing.exchanges import COPIES_STEPS_MAX
+from millstream.routing.exchanges import COPIES_STEPS_MAX, KEYS_PER_STEP
 from millstream.routing.router import Route, size_of
 
 if TYPE_CHECKING:
@@ -334,13 +334,14 @@ class Publisher:
 
     def _with_copies(self, place: Place, facts: Facts) -> Route:
         """CC and BCC name further routing keys: each receiver gets one copy."""
+        exchanges = self._account.exchanges
+        before: i64 = exchanges.routing_steps()
         for key in facts.keys:  # there must be the right to each
             known = self._places.get((place.exchange, key))
             if known is None or known.route.generation != self._account.router.generation:
                 self._find_topic(place.exchange, key)
+        exchanges.spend(len(facts.keys) // KEYS_PER_STEP)
         keys = [place.routing_key, *facts.keys]
-        exchanges = self._account.exchanges
-        before: i64 = exchanges.routing_steps()
         name = place.exchange.decode(errors="replace")
         headers = decode_properties(facts.properties).headers if exchanges.needs_headers(name) else None
         common = exchanges.find_common_route(name, keys, place.topic, headers)

@@ -7,12 +7,13 @@ from amqp091_traffic import client_with, frames_of, publish, queue, ready
 from amqp091_world import AmqpPeer, AmqpWorld
 
 from millstream.broker.conditions import LIMIT_REACHED
+from millstream.protocols.amqp091.transaction import ROUTING_STEPS_MAX
 from millstream.protocols.amqp091.wire import codes
-from millstream.protocols.amqp091.wire.methods import BasicGet, BasicNack, ChannelClose
+from millstream.protocols.amqp091.wire.methods import BasicGet, BasicNack, ChannelClose, TxCommit, TxSelect
 from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.queues.death import KEYS_MAX
 from millstream.queues.definition import WORK, Definition
-from millstream.routing.exchanges import COPIES_STEPS_MAX
+from millstream.routing.exchanges import COPIES_STEPS_MAX, KEYS_PER_STEP
 
 HEADERS = b"amq.headers"
 
@@ -54,7 +55,7 @@ def test_further_keys_cost_next_to_nothing_where_no_exchange_looks_at_them(
 ) -> None:
     alone = world.cost_of(publish(b"k", exchange=HEADERS))
     with_copies = world.cost_of(publish(b"k", exchange=HEADERS, properties=copies(KEYS_MAX, word)))
-    assert with_copies <= 2 * alone
+    assert with_copies <= 2 * alone + KEYS_MAX // KEYS_PER_STEP  # but the right to each is asked
     assert ready(world, "all") == 2
 
 
@@ -117,3 +118,16 @@ def test_a_dead_letter_goes_by_as_many_of_its_keys_as_there_is_time_for(world: C
     assert ready(world, "all") == 2
     [told] = [each for each in world.broker.health.active() if each.condition is LIMIT_REACHED]
     assert told.cause.startswith(f"a dead letter with {KEYS_MAX + 1} keys in CC takes too long to route")
+
+
+def test_a_transaction_whose_messages_have_too_many_keys_to_ask_the_rights_of_is_refused() -> None:
+    """Also where no exchange looks at them."""
+    world = AmqpWorld()
+    peer = client_with(world, queue())
+    peer.say(TxSelect(), 1)
+    count = ROUTING_STEPS_MAX // (KEYS_MAX // KEYS_PER_STEP)
+    for messages, is_taken in ((count // 2, True), (count + 2, False)):
+        peer.receive(publish(b"k", exchange=b"amq.fanout", properties=copies(KEYS_MAX)) * messages)
+        [answer] = peer.say(TxCommit(), 1)
+        assert isinstance(answer, ChannelClose) != is_taken
+    assert answer.reply_text.endswith(b"messages take too long to find; commit more often")

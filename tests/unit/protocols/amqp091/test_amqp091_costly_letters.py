@@ -16,7 +16,10 @@ from millstream.protocols.amqp091.wire.methods import (
     QueueBind,
     QueueDeclare,
 )
+from millstream.protocols.amqp091.wire.properties import BasicProperties
+from millstream.queues.death import KEYS_MAX
 from millstream.queues.definition import WORK, Definition
+from millstream.routing.exchanges import KEYS_PER_STEP
 
 COUNT = 30
 FEW = 1 + STEPS_PER_TURN // STEPS_PER_SLICE  # of them in a turn
@@ -78,6 +81,19 @@ def test_messages_that_are_rejected_together_become_letters_over_several_turns(w
     assert world.letters() == 1
     assert peer.link.waits_for_turn
     world.wait_letters(COUNT)
+
+
+def test_letters_with_very_many_keys_do_as_well_because_the_right_to_each_is_asked() -> None:
+    world = AmqpWorld()
+    grave = world.account.queues.catalog.declare("grave", Definition(WORK))
+    world.account.exchanges.bind_queue(grave, "amq.fanout", b"", {})
+    peer = client_with(world, queue(arguments={b"x-dead-letter-exchange": b"amq.fanout"}))
+    keys = BasicProperties(headers={b"CC": [b"k%d" % number for number in range(KEYS_MAX)]})
+    peer.receive(publish(b"q", properties=keys) * COUNT + frames_of(consume()))
+    say(peer, frames_of(BasicNack(0, True, False)))
+    assert grave.depth() <= 1 + STEPS_PER_SLICE * KEYS_PER_STEP // KEYS_MAX
+    world.settle_down()
+    assert grave.depth() == COUNT
 
 
 def test_messages_that_are_rejected_one_by_one_do_as_well(world: CostlyWorld) -> None:
