@@ -316,6 +316,11 @@ class ExchangeAccess:
         """What finding routes in this account has cost so far, in about microseconds."""
         return self._exchanges.steps + self._router.visited // NODES_PER_STEP
 
+    def steps_to_route(self, name: str, keys: i64) -> i64:
+        """What it takes at most to find where one message with so many keys goes, about."""
+        with_headers = self.find(name) is not None and self.needs_headers(name)
+        return self._exchanges.steps_to_route(with_headers, keys)
+
     def spend(self, steps: i64) -> None:
         """On what belongs to finding a route, beside the route itself."""
         self._exchanges.steps += steps

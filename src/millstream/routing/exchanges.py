@@ -135,6 +135,13 @@ class Exchanges(TopicBindings):
             names.append(exchange.alternate)
         return names
 
+    def steps_to_route(self, with_headers: bool, keys: i64) -> i64:
+        """At most, about: of a message with so many keys, where its headers matter or not."""
+        steps: i64 = 1
+        if with_headers:
+            steps += self.costs.conditions // CONDITIONS_PER_STEP
+        return steps if keys < 2 else keys // KEYS_PER_STEP + min(keys * steps, COPIES_STEPS_MAX)
+
     def walk(
         self,
         start: Exchange,

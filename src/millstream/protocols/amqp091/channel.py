@@ -440,6 +440,7 @@ class Channel:
         refusal = self.account.store.refusal()
         if refusal is not Reason.SUCCESS:
             raise Refused(refusal, "the transaction cannot be made durable now")
+        transaction.check_letters(self.unsettled, self.account.exchanges)
         refused = self.publisher.commit(transaction.publishes)
         for tags, outcome in transaction.settlements:
             self._settle_all(tags, outcome)

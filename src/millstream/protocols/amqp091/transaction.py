@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
+from millstream.broker.exchange_access import ExchangeAccess
 from millstream.model.errors import Reason, Refused
 from millstream.model.outcome import Outcome
 from millstream.protocols.amqp091.machine.events import PublishReceived
+from millstream.queues.death import further_keys
+from millstream.queues.pending import Pending
 
 OPERATIONS_MAX: Final = 20_000  # a commit is one turn of the loop
 RECEIVERS_MAX: Final = 40_000  # of all its messages together, for the same reason
@@ -66,3 +71,30 @@ class Transaction:
         """Carried out, or given up."""
         self._room.operations -= self._operations
         self._room.size_bytes -= self._size_bytes
+
+    def check_letters(self, unsettled: dict[int, Pending], exchanges: ExchangeAccess) -> None:
+        """What is rejected may become dead letters, all of them in this turn: refused where those would take too long to route."""
+        steps: i64 = 0
+        for tags, outcome in self.settlements:
+            if outcome is not Outcome.REJECTED:
+                continue
+            for tag in tags:
+                pending = unsettled.get(tag)
+                if pending is not None:
+                    steps += steps_of_letter(pending, exchanges)
+                if steps > ROUTING_STEPS_MAX:
+                    text = (
+                        "the dead letters of the transaction would take too long to route; commit more often"
+                    )
+                    raise Refused(Reason.PRECONDITION_FAILED, text)
+
+
+def steps_of_letter(pending: Pending, exchanges: ExchangeAccess) -> i64:
+    definition = pending.group.queue.definition
+    exchange = definition.dead_letter_exchange
+    if exchange is None:
+        return 0
+    keys: i64 = 1
+    if definition.dead_letter_key is None:
+        keys += len(further_keys(pending.message))
+    return exchanges.steps_to_route(exchange, keys)

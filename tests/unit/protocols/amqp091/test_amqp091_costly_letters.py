@@ -9,12 +9,16 @@ from amqp091_world import AmqpPeer, AmqpWorld
 from millstream.broker.conditions import LIMIT_REACHED
 from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.model.limits import Limits
+from millstream.protocols.amqp091.transaction import ROUTING_STEPS_MAX
 from millstream.protocols.amqp091.wire.field_table import FieldTable
 from millstream.protocols.amqp091.wire.methods import (
     BasicGet,
     BasicNack,
+    ChannelClose,
     QueueBind,
     QueueDeclare,
+    TxCommit,
+    TxSelect,
 )
 from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.queues.death import KEYS_MAX
@@ -94,6 +98,23 @@ def test_letters_with_very_many_keys_do_as_well_because_the_right_to_each_is_ask
     assert grave.depth() <= 1 + STEPS_PER_SLICE * KEYS_PER_STEP // KEYS_MAX
     world.settle_down()
     assert grave.depth() == COUNT
+
+
+def test_a_transaction_that_would_make_too_many_of_them_in_one_turn_is_refused(world: CostlyWorld) -> None:
+    peer = world.client_of()
+    peer.receive(frames_of(TxSelect(), consume()))
+    other = client_with(world)
+    few = ROUTING_STEPS_MAX // (2 * STEPS_PER_SLICE)
+    for count, is_taken in ((few, True), (4 * few, False)):
+        other.receive(publish(b"q") * count)
+        peer.say(BasicNack(0, True, False), 1)
+        before = world.letters()
+        [answer] = peer.say(TxCommit(), 1)
+        assert isinstance(answer, ChannelClose) != is_taken
+        assert world.letters() - before == (count if is_taken else 0)
+    assert answer.reply_text.endswith(b"would take too long to route; commit more often")
+    world.settle_down()
+    assert ready(world) == 4 * few
 
 
 def test_messages_that_are_rejected_one_by_one_do_as_well(world: CostlyWorld) -> None:
