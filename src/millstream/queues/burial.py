@@ -32,6 +32,9 @@ def bury_alone(queue: Queue, group: str, pending: Pending, reason: str) -> None:
 
 def bury_new(queue: Queue, message: Message, reason: str) -> None:
     """One that the queue does not take at all: of many queues each may do so because of the same message."""
+    if not queue.catalog.takes_refused:
+        queue.counters.dropped += 1
+        return
     pending = Pending(queue.nobody(), queue.next, message, queue.clock.wall_ns(), 0)
     _bury(queue, "", pending, reason)
 

@@ -54,6 +54,8 @@ class Catalog:
         self.exchanges: ExchangePort | None = None  # known when both are made
         self.posting: i64 = 0  # dead letters on their way to an exchange, one because of the other
         self._letters_left: i64 = LETTERS_MAX  # that may still be made because of one message
+        self.takes_refused = True  # what a queue refuses becomes a dead letter where it says so
+        self.letters: i64 = 0  # so many were made so far
         self._router = router
         self._retained_ns: i64 = 0
         self._to_look: list[Queue] = []  # those of this round of ticks
@@ -182,8 +184,13 @@ class Catalog:
         if self.posting == 0:
             self._letters_left = LETTERS_MAX
 
+    def take_refused(self, takes_refused: bool) -> None:
+        """Not while a transaction, whose publisher is told what was refused, has taken all the time there is for dead letters."""
+        self.takes_refused = takes_refused
+
     def bury(self, queue: Queue, group: str, pending: Pending, reason: str) -> bool:
         """Put it to the dead letters; False when this queue has none, or nobody took it."""
+        self.letters += 1
         definition = queue.definition
         if definition.dead_letter_exchange is not None:
             return self._post(queue, pending, reason, definition.dead_letter_exchange)

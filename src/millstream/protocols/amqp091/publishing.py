@@ -19,7 +19,7 @@ from millstream.model.message import Message
 from millstream.model.outlet import Target
 from millstream.model.reserved_words import may_hold_reserved
 from millstream.protocols.amqp091.canonical import DELIVERY_MODE, flags_of
-from millstream.protocols.amqp091.chores import FanningOut, Pause
+from millstream.protocols.amqp091.chores import STEPS_PER_REJECTED, FanningOut, Pause
 from millstream.protocols.amqp091.machine.events import PublishReceived
 from millstream.protocols.amqp091.mapping import (
     PropertyCache,
@@ -36,6 +36,7 @@ from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import BasicNack, BasicPublish, BasicReturn
 from millstream.protocols.amqp091.wire.properties import decode_properties, delivery_mode_of, without_headers
 from millstream.protocols.amqp091.wire.violation import Violation
+from millstream.queues.catalog import Catalog
 from millstream.routing.exchanges import COPIES_STEPS_MAX, KEYS_PER_STEP
 from millstream.routing.router import Route, size_of
 
@@ -171,16 +172,22 @@ class Publisher:
         if stored > BYTES_MAX and len(events) > 1:
             text = f"the transaction would store {stored} bytes in durable queues (limit: {BYTES_MAX}); commit more often"
             raise Refused(Reason.PRECONDITION_FAILED, text)
+        catalog = self._account.queues.catalog
+        mark: i64 = letter_steps_of(catalog)
         refused = 0
-        for at, event in enumerate(events):
-            each = prepared[at]
-            if each is None:
-                reason = self._reply(event, replies[at])
-            else:
-                reason = self._carry_out(each[0], each[1], True)
-            if reason is not SUCCESS and reason is not NO_MATCHING_SUBSCRIBERS:
-                refused += 1
-            self._confirm(reason, event)
+        try:
+            for at, event in enumerate(events):
+                each = prepared[at]
+                if each is None:
+                    reason = self._reply(event, replies[at])
+                else:
+                    reason = self._carry_out(each[0], each[1], True)
+                if reason is not SUCCESS and reason is not NO_MATCHING_SUBSCRIBERS:
+                    refused += 1
+                    catalog.take_refused(letter_steps_of(catalog) - mark < ROUTING_STEPS_MAX)
+                self._confirm(reason, event)
+        finally:
+            catalog.take_refused(True)
         return refused
 
     def _prepare(self, event: PublishReceived, place: Place) -> tuple[Message, Route]:
@@ -422,6 +429,11 @@ class Publisher:
             return
         # told before any later `multiple` can cover it
         machine.send(channel.number, BasicNack(int(self.tag), False, False))
+
+
+def letter_steps_of(catalog: Catalog) -> i64:
+    """What all dead letters have taken so far."""
+    return catalog.letters * STEPS_PER_REJECTED + catalog.agenda.letter_mark()
 
 
 def _add_target(route: Route, target: Target, seen: dict[int, None]) -> None:

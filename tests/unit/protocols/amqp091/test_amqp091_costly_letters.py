@@ -15,6 +15,7 @@ from millstream.protocols.amqp091.wire.methods import (
     BasicGet,
     BasicNack,
     ChannelClose,
+    ChannelCloseOk,
     QueueBind,
     QueueDeclare,
     TxCommit,
@@ -115,6 +116,26 @@ def test_a_transaction_that_would_make_too_many_of_them_in_one_turn_is_refused(w
     assert answer.reply_text.endswith(b"would take too long to route; commit more often")
     world.settle_down()
     assert ready(world) == 4 * few
+
+
+def test_a_transaction_that_a_full_queue_refuses_makes_as_many_as_there_is_time_for(
+    world: CostlyWorld,
+) -> None:
+    peer = world.client_of(max_length=1, overflow=b"reject-publish-dlx")
+    peer.receive(publish(b"q"))
+    peer.say(TxSelect(), 1)
+    most = ROUTING_STEPS_MAX // STEPS_PER_SLICE
+    peer.receive(publish(b"q") * (2 * most))
+    [answer] = peer.say(TxCommit(), 1)
+    assert isinstance(answer, ChannelClose)
+    assert most // 2 < world.letters() <= most
+    dying = world.account.queues.catalog.get("q")
+    assert dying.counters.dead_lettered + dying.counters.dropped == 2 * most
+    peer.say(ChannelCloseOk(), 1)
+    peer.open_channel(1)
+    before = world.letters()
+    peer.receive(publish(b"q"))
+    assert world.letters() == before + 1, "it was for the transaction alone"
 
 
 def test_messages_that_are_rejected_one_by_one_do_as_well(world: CostlyWorld) -> None:
