@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from millstream.maintenance.survey import Survey
+from millstream.maintenance.survey import Survey, survey_storage
 from millstream.maintenance.table_repair import (
     copy_aside,
     enter_progress,
@@ -56,22 +56,35 @@ _COPIES_MAX: Final = 1000
 
 def repair_storage(data_dir: Path, survey: Survey, failpoints: Failpoints | None = None) -> list[str]:
     """Do what the survey asks for. Gives a sentence for every step that was taken."""
-    if survey.foreign:
-        text = f"{survey.foreign[0]} was written by a newer release, which must repair it"
-        raise StorageFault(text, "millstream --version")
-    if survey.unreadable:
-        text = f"the disk does not give {survey.unreadable[0]}; put a copy in its place, or move it away to do without its messages"
-        raise StorageFault(text, "dmesg")
+    _check_ours(survey)
     disk = RealDisk(data_dir)
     done: list[str] = []
     try:
         _repair(disk, data_dir, survey, failpoints or find_failpoints(), done)
+        if survey.table_fault:  # only now it is known which queues and segments there are
+            behind = survey_storage(data_dir, _ignore)
+            if behind.is_damaged():
+                _check_ours(behind)
+                _repair(disk, data_dir, behind, failpoints or find_failpoints(), done)
     except DiskFault as fault:
         raise StorageFault(fault.text, advise(data_dir, fault, repair_command(data_dir))) from fault
     except OSError as error:
         text = f"{error.filename or data_dir}: {error.strerror or error}"
         raise StorageFault(text, advise(data_dir, error, repair_command(data_dir))) from error
     return done
+
+
+def _ignore(step: str, done: int, total: int) -> None:
+    pass
+
+
+def _check_ours(survey: Survey) -> None:
+    if survey.foreign:
+        text = f"{survey.foreign[0]} was written by a newer release, which must repair it"
+        raise StorageFault(text, "millstream --version")
+    if survey.unreadable:
+        text = f"the disk does not give {survey.unreadable[0]}; put a copy in its place, or move it away to do without its messages"
+        raise StorageFault(text, "dmesg")
 
 
 def _repair(disk: Disk, data_dir: Path, survey: Survey, failpoints: Failpoints, done: list[str]) -> None:

@@ -102,6 +102,22 @@ def test_a_repair_that_is_killed_again_and_again_keeps_one_copy_of_the_old_table
     check_whole(made)
 
 
+def test_what_is_damaged_in_segments_beside_the_table_is_mended_in_the_same_run(made: DataDirectory) -> None:
+    """Which segments there are is said by the table only."""
+    index = made.segments(WORK)[1].with_suffix(".index")
+    index.unlink()
+    segment = made.segments(STREAM)[1]
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1  # of its last record
+    segment.write_bytes(data)
+    break_head(made)
+    done = made.repair()
+    assert made.damaged() == []
+    assert index.is_file()
+    assert [line for line in done if line.startswith(str(segment.relative_to(made.folder)))] != []
+    assert (len(made.records(STREAM)), len(made.records(WORK))) == (COUNT - 1, COUNT)
+
+
 # ------------------------------------------------------------------------------ entries
 
 
