@@ -22,6 +22,7 @@ from millstream.runtime.processes.checkpoint_process import (
 )
 
 IDLE_S: Final = 15.0
+UNREADABLE: Final = "its answer is too long to be read"
 
 
 class Folded:
@@ -108,6 +109,10 @@ class Checkpoints:
         except (BrokenPipeError, ConnectionResetError):
             await process.wait()
             return last, damage
+        except ValueError:  # of what it says after this nobody knows which question it answers
+            process.kill()
+            await process.wait()
+            return UNREADABLE, damage
 
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(

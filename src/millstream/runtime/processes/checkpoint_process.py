@@ -44,6 +44,8 @@ PACKED: Final = "packed"  # said to it: new segments are compressed
 UNKNOWN: Final = -1  # where the last fact of a file would stand
 SEGMENT_SIZE: Final = 64 * 1024 * 1024
 CALM_S: Final = 1.0
+SENTENCE_MAX: Final = 8192  # characters: a line that is read at once must not have more than 64 KiB
+CUT: Final = "... (there is more: `millstream storage verify` says all of it)"
 
 
 def run(
@@ -117,7 +119,12 @@ def _note_manifest(disk: Disk, table: Table, checkpoint: Checkpoint) -> Manifest
 
 def tell(damage: Damage) -> None:
     """The broker puts it into its log."""
-    sys.stdout.write(f"{DAMAGE}{damage.sentence()}\n")
+    sys.stdout.write(f"{DAMAGE}{cut(damage.sentence())}\n")
+
+
+def cut(sentence: str) -> str:
+    """Of many places in one segment each is named, with its queue."""
+    return sentence if len(sentence) <= SENTENCE_MAX else sentence[:SENTENCE_MAX] + CUT
 
 
 def fold(folder: Path, last_file: int, last_sequence: int, segment_size: int, is_packed: bool) -> str:
@@ -150,7 +157,7 @@ def check(folder: Path, survey: SegmentSurvey) -> str:
     except DiskFault as fault:
         return f"{FAILED}{fault.text}"
     for sentence in found or []:
-        sys.stdout.write(f"{DAMAGE}{sentence}\n")
+        sys.stdout.write(f"{DAMAGE}{cut(sentence)}\n")
     return CHECKED if found is None else DONE
 
 
