@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 from data_directory import STREAM, DataDirectory
-from millstream.runtime.checkpoint_run import CUT
 
 from millstream.app.checkpoints import UNREADABLE, Checkpoints
+from millstream.runtime.processes.checkpoint_process import CUT
 
 
 async def test_a_process_that_nobody_asks_ends_and_the_next_question_starts_another(tmp_path: Path) -> None:

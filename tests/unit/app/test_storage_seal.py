@@ -10,25 +10,17 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from stored_millstream import make_millstream, make_stream
 
 from millstream.app.server import Millstream
 from millstream.app.storage import DurableStore
-from millstream.broker.broker import DEFAULT_ACCOUNT
-from millstream.config.load import config_of
 from millstream.model.errors import Unavailable
 from millstream.model.message import Message
-from millstream.queues.definition import Definition
 from millstream.queues.queue import Queue
 from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
 from millstream.runtime.disk.files import RealDisk
 from millstream.storage.records.queue_records import record_offset
 from millstream.storage.segments.reader import SegmentReader
-
-
-def make_millstream(data_dir: Path, **storage: object) -> Millstream:
-    off = {"enabled": False}
-    values = {"data_dir": str(data_dir), "mqtt": {"port": 0}, "websocket": off, "amqp": off}
-    return Millstream(config_of({**values, "storage": storage}))
 
 
 @pytest_asyncio.fixture
@@ -40,10 +32,6 @@ async def millstream(tmp_path: Path) -> AsyncIterator[Millstream]:
 def durable_of(millstream: Millstream) -> DurableStore:
     assert millstream._durable is not None
     return millstream._durable
-
-
-def make_stream(millstream: Millstream, name: str = "readings") -> Queue:
-    return millstream.broker.get_account(DEFAULT_ACCOUNT).queues.catalog.declare(name, Definition("stream"))
 
 
 async def publish(millstream: Millstream, queue: Queue, count: int) -> None:

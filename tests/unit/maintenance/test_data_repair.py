@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from data_directory import STREAM, WORK, DataDirectory, copy_directory, damage_entry, make_directory
 from queue_world import QueueWorld
-from test_storage_seal import make_millstream, make_stream
+from stored_millstream import make_millstream, make_stream
 
 from millstream.runtime.disk.data_folder import StorageFault, check_restored
 from millstream.storage.offset_gaps import GAP

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from counting_disk import CountingDisk
-from test_stream_gaps import QUEUE, Stream
+from folded_stream import QUEUE, Stream
 
 from millstream.storage.directory import check_queues
 from millstream.storage.segments.format import segment_name
