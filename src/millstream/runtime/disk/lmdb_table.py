@@ -6,6 +6,8 @@ others: neither a flipped bit nor an entry that a damaged page hides goes unseen
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from pathlib import Path
 from typing import Final
@@ -22,6 +24,9 @@ from millstream.storage.table.port import Table
 
 MAP_SIZE: Final = 1 << 40  # address space, not memory: LMDB grows its file as needed
 FILE_NAME: Final = "data.mdb"
+LOCK_NAME: Final = "lock.mdb"
+LOCK_SIZE: Final = 8192
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 SUM: Final = b"\0sum"
 _CHECKSUM: Final = struct.Struct("<I")
 _SUM: Final = struct.Struct("<QI")
@@ -43,11 +48,16 @@ class LmdbTable(Table):
     def __init__(self, folder: Path, is_lenient: bool = False) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._is_lenient = is_lenient
+        file = folder / FILE_NAME
+        is_new = _is_absent(file)
+        _reserve_lock(folder / LOCK_NAME)
         try:
             self._environment = lmdb.open(str(folder), map_size=MAP_SIZE, max_dbs=0, mode=0o600)
             self._transaction = self._environment.begin(write=True)
             stored: bytes | None = self._transaction.get(SUM)
         except lmdb.Error as error:
+            if is_new:
+                file.unlink(missing_ok=True)  # part of one would be taken for one that is damaged
             raise DiskFault(f"{folder.name}: {error}") from error
         self._count, self._sum = _SUM.unpack_from(stored) if stored is not None else (0, 0)
 
@@ -130,6 +140,30 @@ class LmdbTable(Table):
         if not self._is_lenient and not _is_sealed(key, stored):
             raise DiskFault(f"state: the entry {key[:40].hex()} is damaged; {HINT}")
         return stored[: -_CHECKSUM.size]
+
+
+def _is_absent(path: Path) -> bool:
+    """Or empty. What cannot be looked at, and a link, is there."""
+    try:
+        return path.lstat().st_size == 0
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def _reserve_lock(path: Path) -> None:
+    """The library writes to this file through memory: without room for it that would end the process by a signal."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(descriptor).st_blocks * 512 < LOCK_SIZE:
+                os.posix_fallocate(descriptor, 0, LOCK_SIZE)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        name = f"{path.parent.name}/{path.name}"
+        raise DiskFault(f"{name}: {error.strerror or error}", error.errno in NO_ROOM) from error
 
 
 def open_entry(key: bytes, stored: bytes) -> bytes | None:

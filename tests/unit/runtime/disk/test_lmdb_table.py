@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import lmdb
 import pytest
 
+from millstream.runtime.disk.lmdb_table import FILE_NAME, LOCK_NAME, LOCK_SIZE, LmdbTable, find_table_fault
+from millstream.storage.disk import DiskFault
+
+MAKE_WITHOUT_ROOM = """
+import resource, sys
+from pathlib import Path
 from millstream.runtime.disk.lmdb_table import LmdbTable
 from millstream.storage.disk import DiskFault
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    LmdbTable(Path(sys.argv[1]))
+except DiskFault as fault:
+    print(fault.text)
+"""
 
 
 def fill(folder: Path) -> None:
@@ -76,3 +91,30 @@ def test_a_change_that_was_not_committed_is_not_there(tmp_path: Path) -> None:
     assert table.get(b"k60") is None
     assert table.find_fault() == ""
     table.close()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_the_room_of_the_lock_is_reserved_because_it_is_written_through_memory(
+    tmp_path: Path, is_there: bool
+) -> None:
+    """On a full disk a copy with holes in it would end the process by SIGBUS."""
+    lock = tmp_path / LOCK_NAME
+    if is_there:
+        lock.touch()
+        os.truncate(lock, LOCK_SIZE)
+    fill(tmp_path)
+    status = lock.stat()
+    assert (status.st_size, status.st_blocks * 512 >= LOCK_SIZE) == (LOCK_SIZE, True)
+
+
+def test_a_table_that_could_not_be_made_leaves_nothing_that_looks_like_one(tmp_path: Path) -> None:
+    """As on a disk that becomes full within the first two pages of it."""
+    LmdbTable(tmp_path / "other").close()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "other" / LOCK_NAME).rename(tmp_path / "state" / LOCK_NAME)
+    command = [sys.executable, "-c", MAKE_WITHOUT_ROOM, str(tmp_path / "state")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "No space left on device" in done.stdout, done.stderr
+    assert not (tmp_path / "state" / FILE_NAME).exists()
+    fill(tmp_path / "state")
+    assert find_table_fault(tmp_path / "state") == ""
