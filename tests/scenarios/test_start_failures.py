@@ -203,6 +203,15 @@ def test_a_directory_of_somebody_else(tmp_path: Path, folder: str, name: str) ->
     assert not (tmp_path / "var" / "lock").exists()
 
 
+def test_a_directory_on_file_systems_of_its_own_is_used(start_broker: StartBroker, tmp_path: Path) -> None:
+    """Each has a folder `lost+found` from the first day on."""
+    for folder in (".", "log", "state", "queues"):
+        (tmp_path / "data" / folder / "lost+found").mkdir(parents=True)
+    settings = f"data_dir={tmp_path / 'data'}"
+    assert start_broker(settings).stop() == 0
+    assert start_broker(settings).stop() == 0
+
+
 def test_a_limit_of_descriptors_that_is_too_low(tmp_path: Path) -> None:
     limited = ("sh", "-c", 'ulimit -n 40; exec "$@"', "sh")
     code, said = serve(tmp_path, f"data_dir: {tmp_path / 'data'}\n", before=limited)

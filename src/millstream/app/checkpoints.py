@@ -127,7 +127,7 @@ class Checkpoints:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             # the C library's memory can be kept between files (runtime/memory/allocator.py), Python's own goes back after each
-            env={**os.environ, "PYTHONMALLOC": "malloc"},
+            env={**os.environ, "PYTHONMALLOC": "malloc", "PYTHONIOENCODING": "utf-8"},
         )
 
     async def _await_end(self) -> None:

@@ -17,6 +17,7 @@ from millstream.runtime.start_fault import StartFault
 KEY: Final = "data_dir"
 OTHER: Final = "millstream serve --set data_dir=OTHER_DIR"
 FOLDERS: Final = ("log", "state", "queues", "quarantine")
+LOST_AND_FOUND: Final = "lost+found"  # a file system of its own has it, whoever uses it
 OWN_NAMES: Final = {"log": re.compile(r"\d{12}\.log|next\.part"), "state": re.compile(r"(data|lock)\.mdb")}
 SHOWN_MAX: Final = 100  # characters of a file's name in a sentence
 FILES: Final = ("lock", CHECKPOINT_LOCK, "state/data.mdb", "state/lock.mdb")
@@ -78,7 +79,7 @@ def _check_own(data_dir: Path) -> None:
         except OSError:
             continue  # there is none, or it cannot be looked at: the next check says so
         for name in names:
-            if pattern.fullmatch(name) is None:
+            if pattern.fullmatch(name) is None and name != LOST_AND_FOUND:
                 text = f"{data_dir} is not a data directory of a broker: it holds {folder}/{name[:SHOWN_MAX]}"
                 raise StartFault(text, OTHER, KEY, is_setting=True)
 
