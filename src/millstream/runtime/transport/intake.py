@@ -8,8 +8,8 @@ Invariants
 - What a connection sent is handed on in the order it came, and none of it while the connection has to wait for something else.
 - None gets a second share before every other that waits has had one; small reads go ahead of all of them.
 - A turn takes at most READS_NS for large reads as they come and WAITING_NS for those that wait, and one share beyond each.
-- While output waits to be written that the turn before had no time for, large reads wait too, for some turns. Others may keep the
-  broker writing for as long as they like, and nobody waits for as long as that.
+- While output waits to be written that the turn before had no time for, large reads wait too, for HELD_NS at most: others may
+  keep the broker writing for as long as they like.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READS_NS: Final[i64] = 5_000_000
 SMALL_READS_NS: Final[i64] = 20_000_000  # then small reads wait for the next turn too
 WAITING_NS: Final[i64] = 6_000_000
 SHARE_NS: Final[i64] = 2_000_000  # of one connection, before others have theirs
-HELD_TURNS: Final[i64] = 3  # one after the other, in which large reads wait for output
+HELD_NS: Final[i64] = 100_000_000  # so long at most do large reads wait for output
 PIECE_MIN: Final[i64] = 1024
 PIECE_FIRST: Final[i64] = 16 * 1024
 PIECE_MAX: Final[i64] = 256 * 1024
@@ -57,7 +57,7 @@ class Intake:
         self._is_late = False  # small reads have taken their part of this turn
         self._is_spent = False  # large ones have
         self._is_output_behind = False  # the last turn could not write everything
-        self._held_turns: i64 = 0  # since large reads had their share, because of that
+        self._held_ns: i64 = 0  # since when large reads have waited because of that; 0: they do not
         self.unread: i64 = 0  # bytes that wait, of all connections
         self.waited: i64 = 0  # times that a read had to wait for its turn
 
@@ -126,15 +126,22 @@ class Intake:
         if self._small or self._large:
             began_ns: i64 = self._read_ns()
             self._serve(self._small, began_ns, SMALL_READS_NS)
-            if not is_output_behind or self._held_turns >= HELD_TURNS or self.is_full():
-                self._held_turns = 0
-                self._serve(self._large, self._read_ns(), WAITING_NS)
+            if self._has_to_wait(is_output_behind, began_ns):
+                if self._held_ns == 0:
+                    self._held_ns = began_ns
             else:
-                self._held_turns += 1
+                self._held_ns = 0
+                self._serve(self._large, self._read_ns(), WAITING_NS)
         while self._resting and (self.unread < UNREAD_LOW or not self.is_waited_for()):
             link, _ = self._resting.popitem(last=False)
             link.read_on()
         return self.is_waited_for()
+
+    def _has_to_wait(self, is_output_behind: bool, now_ns: i64) -> bool:
+        """Whether large reads do."""
+        if not is_output_behind or not self._large or self.is_full():
+            return False
+        return self._held_ns == 0 or now_ns - self._held_ns < HELD_NS
 
     def _serve(self, links: OrderedDict[TransportLink, None], began_ns: i64, time_ns: i64) -> None:
         while links:

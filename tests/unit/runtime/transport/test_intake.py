@@ -8,7 +8,7 @@ from millstream.broker.line import Ending
 from millstream.protocols.endpoint import Endpoint, Link
 from millstream.runtime.transport.gate import Gate, Reception
 from millstream.runtime.transport.intake import (
-    HELD_TURNS,
+    HELD_NS,
     PIECE_MAX,
     PIECE_MIN,
     SHARE_NS,
@@ -525,11 +525,13 @@ def test_output_that_is_always_behind_keeps_no_large_read_for_ever() -> None:
     flood.send(bytes(LARGE))
     leaver.send(bytes(LARGE))
     leaver.link.connection_lost(None)
-    turns = 0
+    began_ns = world.time_ns
+    shares: dict[int, None] = {}
     while world.intake.work_off(is_output_behind=True):
+        shares[len(flood.endpoint.got)] = None
+        world.time_ns += 20_000_000  # that the output of the turn took
         world.begin_turn()
-        turns += 1
-        assert turns < 200, "it is never served"
+        assert world.time_ns - began_ns < 200 * HELD_NS, "it is never served"
     assert len(flood.endpoint.got) == len(leaver.endpoint.got) == LARGE
     assert leaver.endpoint.is_lost
-    assert turns >= 3 * HELD_TURNS, "output goes first"
+    assert world.time_ns - began_ns >= (len(shares) - 1) * HELD_NS, "output goes first"
