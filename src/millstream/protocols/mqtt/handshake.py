@@ -40,6 +40,7 @@ class Handshake:
         self._packet = packet
         self._assigned = ""
         self._scram: ScramServer | None = None
+        self._is_asked = False  # the client has been told that it is to begin
         self._generation = 0  # of the users an exchange began with
         self._is_again = False  # a re-authentication: the session is there already
 
@@ -122,9 +123,11 @@ class Handshake:
         authenticator = self._context.authenticator
         address = self._endpoint.link.address
         try:
-            if not data:
+            if not data and scram.user_name == "" and not self._is_asked:
+                self._is_asked = True  # once: else an exchange would never end
                 self._endpoint.machine.ask_authentication(b"", SCRAM)
                 return
+            data = data or b""
             if scram.user_name == "":
                 answer = scram.on_client_first(data)
                 if authenticator.is_throttled(scram.user_name, address, int(now_ns)):

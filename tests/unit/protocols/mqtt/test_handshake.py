@@ -363,6 +363,38 @@ def test_who_fails_to_prove_itself_again_or_becomes_another_is_disconnected(name
     assert peer.link.is_closed
 
 
+def test_a_client_that_is_asked_to_begin_and_says_nothing_is_refused() -> None:
+    """Else it could send for as long as a handshake may take, and all of it would be kept."""
+    peer = MqttWorld(users=USERS).peer(5)
+    (asked,) = peer.send(Connect(5, "c", properties=with_properties(authentication_method=SCRAM)))
+    assert data_of(asked) == ""
+    many = [auth(code.CONTINUE_AUTHENTICATION, None) for _ in range(1000)]
+    (answer,) = peer.send(*many)
+    assert isinstance(answer, ConnAck)
+    assert answer.reason == code.NOT_AUTHORIZED
+    assert peer.link.is_closed
+    assert peer.endpoint.machine.kept_bytes() == 0
+
+
+def test_a_client_that_proves_itself_again_cannot_be_asked_for_ever() -> None:
+    peer, _ = log_in(MqttWorld(users=USERS))
+    begin_again(peer)
+    got = peer.send(*[auth(code.CONTINUE_AUTHENTICATION, None) for _ in range(5000)])
+    assert [type(packet) for packet in got] == [Disconnect]
+    assert peer.link.is_closed
+
+
+def test_a_client_may_let_itself_be_asked_before_it_begins() -> None:
+    peer = MqttWorld(users=USERS).peer(5)
+    client = ScramClient([SCRAM.decode()], "user", "pencil")
+    peer.send(Connect(5, "c", properties=with_properties(authentication_method=SCRAM)))
+    (challenge,) = peer.send(auth(code.CONTINUE_AUTHENTICATION, client.get_client_first()))
+    client.set_server_first(data_of(challenge))
+    (answer,) = peer.send(auth(code.CONTINUE_AUTHENTICATION, client.get_client_final()))
+    assert isinstance(answer, ConnAck)
+    assert answer.reason == 0
+
+
 def test_auth_without_an_enhanced_connect_is_an_error() -> None:
     peer = MqttWorld().client(Connect(5, "c"))
     (answer,) = peer.send(auth(code.REAUTHENTICATE, "n,,n=user,r=abc"))
