@@ -50,6 +50,7 @@ class Handshake:
         self._claimed = ""  # whom the client says it is
         self._is_guest = False
         self._scram: ScramServer | None = None
+        self._is_asked = False  # the client has been told that it is to begin
         self._generation = 0  # of the users an exchange began with
         self._proven: Principal | None = None  # by an exchange whose last word is on its way
         self._is_updating = False  # a new secret is being looked at
@@ -153,7 +154,8 @@ class Handshake:
         authenticator = context.authenticator
         address = self._endpoint.link.address
         try:
-            if not data and scram.user_name == "":
+            if not data and scram.user_name == "" and not self._is_asked:
+                self._is_asked = True  # once: else an exchange would never end
                 self._endpoint.machine.secure(b"")  # it lets us speak first: we have nothing to say yet
                 return
             if scram.user_name == "":

@@ -219,6 +219,17 @@ def test_scram_proves_both_sides(waits: bool) -> None:
     assert peer.open() == [ConnectionOpenOk()]
 
 
+def test_scram_that_is_not_begun_by_who_is_asked_to_is_refused() -> None:
+    """Else a client could send for as long as a handshake may take, and all of it would be kept."""
+    peer = AmqpWorld(users=USERS).stranger()
+    assert challenge(peer.log_in(b"SCRAM-SHA-256", b"")) == ""
+    many = frames_of(*[ConnectionSecureOk(b"") for _ in range(1000)], channel=0)
+    for _ in range(10):
+        peer.receive(many)
+    assert closing(peer.take()) == (codes.ACCESS_REFUSED, REFUSED % b"SCRAM-SHA-256")
+    assert peer.endpoint.machine.kept_bytes() == 0
+
+
 def test_scram_with_a_wrong_password_is_refused() -> None:
     client = ScramClient(["SCRAM-SHA-256"], "ann", "pen")
     peer = AmqpWorld(users=USERS).stranger()
