@@ -262,6 +262,12 @@ class Outgoing(Endpoint):
             if replays.is_empty():
                 self._replays = None
 
+    def drop_replay(self, filter: bytes) -> None:
+        if self._replays is not None:
+            self._replays.remove(filter)
+            if self._replays.is_empty():
+                self.drop_replays()
+
     def drop_replays(self) -> None:
         if self._replays is not None:
             self._replays.close()

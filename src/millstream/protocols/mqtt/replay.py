@@ -4,6 +4,7 @@ Invariants
 - A replay holds a place among the retained messages, never a copy of them.
 - What was stored after the subscription is not replayed: the subscriber has got it as it came.
 - Subscribed again before its replay has begun, a filter is replayed once.
+- Whoever unsubscribes gets no more of it.
 """
 
 from __future__ import annotations
@@ -100,6 +101,14 @@ class Replays(Task):
 
     def add(self, replay: Replay) -> None:
         self._waiting[replay.subscription.filter] = replay
+
+    def remove(self, filter: bytes) -> None:
+        """Nobody subscribes to it any more [MQTT-3.10.4-2]."""
+        self._waiting.pop(filter, None)
+        current = self._current
+        if current is not None and current.subscription.filter == filter:
+            current.close()
+            self._current = None
 
     def close(self) -> None:
         self._tasks.drop(self)

@@ -187,6 +187,7 @@ class Unsubscribing(Job):
             if find_filter_fault(filter, limits.topic_length_max, limits.topic_levels_max) is not None:
                 self._reasons.append(code.TOPIC_FILTER_INVALID)
             elif self._context.broker.unsubscribe(self._session, name):
+                endpoint.drop_replay(name)
                 self._reasons.append(code.SUCCESS)
             else:
                 self._reasons.append(code.NO_SUBSCRIPTION_EXISTED)

@@ -16,6 +16,7 @@ from millstream.protocols.mqtt.wire.packets import (
     SubAck,
     Subscribe,
     SubscribeEntry,
+    UnsubAck,
     Unsubscribe,
 )
 from millstream.protocols.mqtt.wire.properties import Properties
@@ -196,6 +197,21 @@ def test_a_replay_ends_with_its_subscription() -> None:
     peer.send(Unsubscribe(2, [b"t/+"]), Unsubscribe(3, [b"t/#"]))
     peer.endpoint.on_caught_up()
     assert publishes(peer.take()) == []
+
+
+def test_a_replay_that_has_begun_ends_with_its_subscription_and_others_go_on() -> None:
+    world = MqttWorld()
+    fill(world, 300, 20_000)
+    peer = client(world)
+    filters = [SubscribeEntry(b"t/+", 0), SubscribeEntry(b"t/7", 0)]
+    peer.endpoint.receive_data(encode_packet(Subscribe(1, filters), 5), world.now_ns)
+    peer.endpoint.receive_data(encode_packet(Unsubscribe(2, [b"t/+"]), 5), world.now_ns)
+    got = peer.take()
+    kinds = [type(packet) for packet in got]
+    assert [packet.topic for packet in publishes(got[kinds.index(UnsubAck) :])] == [b"t/7"]
+    assert 0 < len(publishes(got)) < 100
+    assert world.account.retained.places.count() == 0
+    assert world.broker.tasks.count() == 0
 
 
 def test_replays_of_many_connections_share_every_turn() -> None:
