@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from millstream.broker.tasks import STEP_NS, STEPS_PER_SLICE, Task, TaskQueue
-from millstream.protocols.mqtt.machine.events import Event
+from millstream.protocols.mqtt.machine.events import DisconnectReceived, Event
 
 if TYPE_CHECKING:
     from millstream.protocols.mqtt.endpoint import MqttEndpoint
@@ -93,6 +93,12 @@ class Backlog(Task):
 
     def is_waiting(self) -> bool:
         return self._job is not None or len(self._events) > 0
+
+    def act_on_disconnect(self) -> None:
+        """Where the client had ended the connection by itself, that was on its own terms, whatever it ends by now."""
+        for event in self._events[-2:]:  # nothing but the end comes behind it
+            if isinstance(event, DisconnectReceived):
+                self._endpoint.on_disconnect(event.packet)
 
     def clear(self) -> None:
         """The connection has ended."""

@@ -227,7 +227,7 @@ class MqttEndpoint(Outgoing):
         elif isinstance(event, UnsubscribeReceived):
             unsubscribe(self, self._context, event.packet)
         elif isinstance(event, DisconnectReceived):
-            self._on_disconnect(event.packet)
+            self.on_disconnect(event.packet)
         elif isinstance(event, AuthReceived):
             self._on_auth(event, now_ns)
             if self.machine.is_open and not self.machine.is_waiting:
@@ -274,7 +274,7 @@ class MqttEndpoint(Outgoing):
         session.attach(self, window_of(packet, session.account))
         self.handle(self.machine.receive_data(b"", now_ns))
 
-    def _on_disconnect(self, packet: Disconnect) -> None:
+    def on_disconnect(self, packet: Disconnect) -> None:
         session = self.session
         self._with_will = packet.reason != code.NORMAL_DISCONNECTION  # [MQTT-3.14.4-3]
         properties = packet.properties
@@ -307,6 +307,7 @@ class MqttEndpoint(Outgoing):
     def end(self, ending: Ending) -> None:
         reason = ENDING_CODES[ending]
         reference: bytes | None = None
+        self.backlog.act_on_disconnect()
         if ending is Ending.SHUTTING_DOWN:
             self._with_will = False
             if self._context.server_reference:

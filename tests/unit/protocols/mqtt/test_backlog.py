@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fakes import MqttPeer, MqttWorld
 
 from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
@@ -9,6 +10,7 @@ from millstream.model.limits import Limits
 from millstream.protocols.mqtt.backlog import Job
 from millstream.protocols.mqtt.endpoint import MqttEndpoint
 from millstream.protocols.mqtt.subscribing import STEPS_PER_FILTER
+from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import (
     Connect,
@@ -157,6 +159,25 @@ def test_a_takeover_does_not_wait_for_what_the_older_connection_had_sent() -> No
     assert world.broker.tasks.count() == 0
     assert 0 < held(newer) < 900
     assert isinstance(newer.send(PingReq())[0], PingResp)
+
+
+@pytest.mark.parametrize(
+    ("reason", "wills"), [(code.NORMAL_DISCONNECTION, []), (code.DISCONNECT_WITH_WILL, [b"will"])]
+)
+def test_a_takeover_knows_how_the_older_connection_had_ended(reason: int, wills: list[bytes]) -> None:
+    """Its DISCONNECT waits behind a SUBSCRIBE of many slices."""
+    world = MqttWorld()
+    reader = world.client(Connect(5, "reader"))
+    reader.send(Subscribe(1, [SubscribeEntry(b"#", 1)]))
+    properties = Properties()
+    properties.session_expiry_interval = 100
+    older = world.client(Connect(5, "c", properties=properties, will=Will(b"will", b"gone")))
+    read(older, wide(1, 900), Disconnect(reason))
+    older.lose()
+    world.client(Connect(5, "c", clean_start=False, properties=properties))
+    assert [packet.topic for packet in reader.take() if isinstance(packet, Publish)] == wills
+    assert older.link.is_closed
+    assert world.broker.tasks.count() == 0
 
 
 def test_publishing_to_ever_new_topics_is_bounded_per_read() -> None:
