@@ -223,6 +223,7 @@ class Broker:
             return
         session.is_ended = True
         account = session.account
+        subscriptions = session.subscriptions.count()
         self._schedule.update(session)
         self.tasks.start(SessionEnd(session, line))
         if session.will is not None:
@@ -231,7 +232,7 @@ class Broker:
             del account.sessions[session.key.client_id]
             self.session_count -= 1
             session.usage.add(SESSIONS, -1)
-            session.usage.add(SUBSCRIPTIONS, -int(session.subscriptions.count()))
+            session.usage.add(SUBSCRIPTIONS, -int(subscriptions))
         if session.is_stored:
             self.store.session_removed(session.key)
 

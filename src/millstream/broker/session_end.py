@@ -58,6 +58,7 @@ class SessionEnd(Task):
         if self._deliveries or self._consumers or self._subscriptions:
             return steps if left > 0 else steps - left
         session.clear()
+        session.subscriptions.clear()  # a route that is stale may hold the session for long
         return steps - left if left > 0 else steps - 1
 
     def on_task_failed(self, error: Exception) -> None:

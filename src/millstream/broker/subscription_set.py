@@ -110,6 +110,12 @@ class SubscriptionSet:
             self._more = {only.name(): only, name: subscription}
             self._only = None
 
+    def clear(self) -> None:
+        self._only = None
+        self._more = None
+        self._shapes = None
+        self.name_bytes = 0
+
     def remove(self, name: bytes) -> Subscription | None:
         more = self._more
         if more is not None:

@@ -22,6 +22,8 @@ ALL_ROUTES_MAX: Final[i64] = 1_000_000  # all of them together
 OWN_ROUTES: Final[i64] = 16  # that each may remember in any case
 STEPS_PER_ROUTE: Final[i64] = 2
 TOPIC_UNIT: Final[i64] = 128  # bytes of a topic that count as one more
+LOOKED_MIN: Final[i64] = 64  # routes that are remembered before it is looked which of them are stale
+LOOKED_PER_STEP: Final[i64] = 10
 
 
 @final
@@ -33,6 +35,7 @@ class RouteMemory:
         self._total = total
         self._backlog = backlog
         self._own: i64 = 0
+        self._look_at: i64 = LOOKED_MIN
         self._routes: dict[bytes, Route] | None = None
         self._last_topic = b""
         self._last_route: Route | None = None
@@ -60,6 +63,7 @@ class RouteMemory:
     def clear(self) -> None:
         self._total.count -= self._own
         self._own = 0
+        self._look_at = LOOKED_MIN
         self._routes = None
         self._last_route = None
 
@@ -81,7 +85,7 @@ class RouteMemory:
         return route
 
     def _remember(self, topic: bytes, route: Route) -> None:
-        weight: i64 = weigh(route, ROUTES_MAX) + len(topic) // TOPIC_UNIT
+        weight: i64 = weight_of(topic, route)
         if self._own + weight > ROUTES_MAX or (
             self._total.count + weight > ALL_ROUTES_MAX and self._own + weight > OWN_ROUTES
         ):
@@ -91,7 +95,27 @@ class RouteMemory:
             routes = self._routes = {}
         replaced = routes.get(topic)
         if replaced is not None:
-            weight -= weigh(replaced, ROUTES_MAX) + len(topic) // TOPIC_UNIT
+            weight -= weight_of(topic, replaced)
         self._own += weight
         self._total.count += weight
         routes[topic] = route
+        if len(routes) >= self._look_at:
+            self._forget_stale(routes, route.generation)
+
+    def _forget_stale(self, routes: dict[bytes, Route], generation: i64) -> None:
+        """They hold whom they led to, though that may have gone long ago, until somebody publishes to the topic again."""
+        self._backlog.spend(len(routes) // LOOKED_PER_STEP)
+        kept: dict[bytes, Route] = {}
+        own: i64 = 0
+        for topic, route in routes.items():
+            if route.generation == generation:
+                kept[topic] = route
+                own += weight_of(topic, route)
+        self._total.count += own - self._own
+        self._own = own
+        self._routes = kept
+        self._look_at = max(LOOKED_MIN, 2 * len(kept))
+
+
+def weight_of(topic: bytes, route: Route) -> i64:
+    return weigh(route, ROUTES_MAX) + len(topic) // TOPIC_UNIT

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from fakes import MqttPeer, MqttWorld
 
 from millstream.broker.account_options import AccountOptions
 from millstream.broker.line import Ending
+from millstream.broker.session import Session
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
 from millstream.protocols.mqtt.route_memory import ROUTES_MAX
@@ -191,6 +194,33 @@ def test_a_connection_remembers_fewer_routes_to_many_members_of_share_groups() -
     weight = 1 + SHARED * 2000 // LIGHT
     assert len(sender.endpoint._routes.topics()) <= ROUTES_MAX // weight
     assert world.context.route_count.count <= ROUTES_MAX
+
+
+@pytest.mark.parametrize("filter", [b"t/%d", b"t/%d/#"], ids=["exact", "wildcard"])
+def test_a_connection_does_not_keep_those_who_have_gone_with_the_routes_to_them(filter: bytes) -> None:
+    world = MqttWorld()
+    sender = world.client(Connect(5, "s"))
+    for number in range(1000):
+        visitor = world.client(Connect(5, f"r{number}"))
+        visitor.send(Subscribe(1, [SubscribeEntry(filter % number, 0)]))
+        sender.send(Publish(b"t/%d" % number, b""))
+        assert publishes(visitor.take()) == [(b"t/%d" % number, b"", 0)]
+        visitor.lose()
+    world.settle_down()
+    gc.collect()
+    sessions = [each for each in gc.get_objects() if isinstance(each, Session)]
+    assert len([session for session in sessions if session.account is world.account]) < 200
+    assert world.context.route_count.count < 200
+    assert [session for session in sessions if session.is_ended and session.subscriptions.count()] == []
+
+
+def test_a_connection_that_publishes_to_many_topics_remembers_them_all() -> None:
+    world = MqttWorld()
+    world.client(Connect(5, "r")).send(Subscribe(1, [SubscribeEntry(b"#", 0)]))
+    sender = world.client(Connect(5, "s"))
+    for number in range(1000):
+        sender.send(Publish(b"t/%d" % number, b""))
+    assert len(sender.endpoint._routes.topics()) == world.context.route_count.count == 1000
 
 
 def test_a_connection_does_not_remember_very_long_topics() -> None:
