@@ -195,6 +195,7 @@ class Broker:
         if session.line is not line:
             return
         session.detach()
+        self.held.on_detached(session.window.count)
         account = session.account
         account.connected -= 1
         session.usage.add(CONNECTIONS, -1)

@@ -31,6 +31,7 @@ class Held(Task):
         self._store = store
         self._tasks = tasks
         self._waiting: deque[tuple[int, Session, Line, Delivery, bool]] = deque()
+        self._gone: i64 = 0  # at most so many of them wait for connections that are gone
 
     def hand_out(self, session: Session, line: Line, delivery: Delivery, is_repeat: bool) -> None:
         """Now if everything appended so far is safe, else as soon as it is; in order either way."""
@@ -39,6 +40,16 @@ class Held(Task):
             session.transmit(line, delivery, is_repeat)
             return
         self._waiting.append((int(position), session, line, delivery, is_repeat))
+
+    def on_detached(self, count: i64) -> None:
+        """A session with so many numbered deliveries has lost its connection. Clients come back again and again while the disk
+        takes nothing: what waits for connections that are gone is not kept as long as that."""
+        if not self._waiting:
+            return
+        self._gone += count
+        if self._gone >= AT_ONCE and self._gone * 2 >= len(self._waiting):
+            self._gone = 0
+            self._waiting = deque([item for item in self._waiting if item[1].line is item[2]])
 
     def on_durable(self) -> None:
         if self._hand_out_some(AT_ONCE) >= AT_ONCE:
@@ -63,6 +74,8 @@ class Held(Task):
                 session.transmit(line, delivery, is_repeat)
                 if session.window.count < open_before:  # it can never go: what waits behind it can
                     session.drain()
+        if not self._waiting:
+            self._gone = 0
         return count
 
     def count(self) -> int:
