@@ -122,7 +122,8 @@ def to_will(packet: packets.Will, publisher: str, delay_s_max: int) -> Will:
     properties = packet.properties
     if properties is not None:
         delay_s = min(properties.will_delay_interval or 0, delay_s_max)
-        lifetime_s = properties.message_expiry_interval or 0
+        if properties.message_expiry_interval is not None:
+            lifetime_s = max(1, properties.message_expiry_interval)  # 0 would be for ever
         block = encode_block(properties)
     message = Message(packet.topic, packet.payload, packet.qos, packet.retain, block, 0, publisher)
     return Will(message, delay_s, lifetime_s)

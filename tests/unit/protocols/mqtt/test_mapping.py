@@ -97,6 +97,15 @@ def test_a_will_keeps_its_properties_apart_from_delay_and_expiry() -> None:
     assert kept.message_expiry_interval is None
 
 
+@pytest.mark.parametrize(("interval", "lifetime_s"), [(None, 0), (0, 1), (1, 1), (30, 30)])
+def test_a_will_without_expiry_never_expires_and_one_of_zero_does(
+    interval: int | None, lifetime_s: int
+) -> None:
+    properties = Properties()
+    properties.message_expiry_interval = interval
+    assert to_will(packets.Will(b"w", b"x", 0, True, properties), "c", 100).lifetime_s == lifetime_s
+
+
 def test_a_block_has_no_length_in_front_however_long_it_is() -> None:
     properties = Properties()
     assert encode_block(properties) == b""
