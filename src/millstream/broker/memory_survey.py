@@ -14,7 +14,7 @@ from millstream.broker.broker import Broker
 from millstream.broker.line import Line
 from millstream.broker.session import Session
 from millstream.broker.tasks import Task
-from millstream.model.memory_budget import MESSAGE_OVERHEAD, RETAINED_OVERHEAD
+from millstream.model.memory_budget import MESSAGE_OVERHEAD, NODE_OVERHEAD, RETAINED_OVERHEAD
 from millstream.queues.queue import Queue
 
 DELIVERY_OVERHEAD: Final[i64] = 160  # a delivery and its places in a session
@@ -105,5 +105,7 @@ def transient_bytes(queue: Queue) -> i64:
 def retained_bytes(broker: Broker) -> i64:
     size: i64 = 0
     for account in broker.accounts.values():
-        size += account.retained.size_bytes + account.retained.count * RETAINED_OVERHEAD
+        retained = account.retained
+        leading: i64 = max(0, retained.nodes - retained.count)
+        size += retained.size_bytes + retained.count * RETAINED_OVERHEAD + leading * NODE_OVERHEAD
     return size

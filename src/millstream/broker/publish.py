@@ -18,7 +18,7 @@ from millstream.broker.session import Session
 from millstream.model.burst import Burst
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
-from millstream.model.memory_budget import MESSAGE_OVERHEAD, RETAINED_OVERHEAD, MemoryBudget
+from millstream.model.memory_budget import MESSAGE_OVERHEAD, NODE_OVERHEAD, RETAINED_OVERHEAD, MemoryBudget
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run
 from millstream.routing.router import Route
@@ -248,10 +248,11 @@ class Publishing:
             if not account.quotas.has_bytes(publisher.usage):
                 account.counters.retained_refused += 1
                 return False
+        nodes: i64 = account.retained.nodes
         if not account.retained.store(message, user):
             limits = "broker.max_retained_messages or broker.max_retained_bytes leaves no room for"
             return self._refuse_retained(account, message, limits)
-        memory.retained += size
+        memory.retained += size + max(0, account.retained.nodes - nodes - 1) * NODE_OVERHEAD
         if lasts:
             account.store.retained_saved(account.name, message)
         return True

@@ -29,6 +29,7 @@ MESSAGE_OVERHEAD: Final[i64] = 256  # bytes of the objects that stand for one me
 SMALL_MESSAGE: Final[i64] = 4096  # with all its copies: what is no larger is the last to be refused
 SMALL_OBJECT: Final[i64] = 16 * 1024  # the same of a session, a connection, a queue
 RETAINED_OVERHEAD: Final[i64] = 512  # the same for a retained message and its place in the tree
+NODE_OVERHEAD: Final[i64] = 384  # the same for a level of its topic that leads to it
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

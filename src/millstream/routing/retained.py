@@ -29,6 +29,7 @@ class Retained:
         self._messages_max: i64 = messages_max
         self._bytes_max: i64 = bytes_max
         self.count: i64 = 0
+        self.nodes: i64 = 0  # levels of their topics, each of which may lead to many
         self.size_bytes: i64 = 0
         self.sequence: i64 = 0  # of the message stored last
         self.bytes_by: dict[str, int] = {}  # of the users who published them since the start
@@ -88,6 +89,7 @@ class Retained:
                 return
             self.places.on_removing(node)
             parent.remove_child(node)
+            self.nodes -= 1
             node = parent
 
     def find(self, topic: bytes) -> Message | None:
@@ -120,7 +122,10 @@ class Retained:
         for level in levels:
             children = node.children
             following = None if children is None else children.get(level)
-            node = node.add_child(level) if following is None else following
+            if following is None:
+                following = node.add_child(level)
+                self.nodes += 1
+            node = following
         return node
 
 

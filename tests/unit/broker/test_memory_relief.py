@@ -15,7 +15,7 @@ from millstream.broker.memory_survey import MemorySurvey, transient_bytes
 from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
-from millstream.model.memory_budget import STEP_MIN
+from millstream.model.memory_budget import NODE_OVERHEAD, STEP_MIN
 from millstream.queues.definition import EPHEMERAL, WORK, Definition, make_definition
 
 
@@ -266,6 +266,26 @@ def test_retained_messages_take_no_more_than_their_share() -> None:
     world.publish(b"r/2", b"", retain=True)
     world.tick(10)
     assert world.publish(b"r/9", bytes(1000), retain=True) is not Reason.QUOTA_EXCEEDED
+
+
+def test_levels_of_topics_that_no_other_retained_message_has_are_memory_too() -> None:
+    world = ReliefWorld()
+    deep = [b"%d" % number + b"/" * 254 for number in range(100)]
+    for topic in deep:
+        world.publish(topic, retain=True)
+    nodes = 254 * len(deep)
+    assert int(world.broker.memory.retained) >= nodes * NODE_OVERHEAD
+    before = int(world.broker.memory.retained)
+    world.tick(10)
+    assert int(world.broker.memory.retained) == before
+    world.broker.memory.retained_max = before
+    assert world.publish(b"new", retain=True) is Reason.QUOTA_EXCEEDED
+    for topic in deep[1:]:
+        world.publish(topic, b"", retain=True)
+    world.tick(10)
+    world.publish(deep[0] + b"more", retain=True)  # all but its last level is there
+    assert int(world.broker.memory.retained) < 2 * 254 * NODE_OVERHEAD
+    assert int(world.account.retained.nodes) == 256
 
 
 def test_what_was_let_go_and_is_still_resident_counts_as_free() -> None:
