@@ -29,6 +29,7 @@ PLUS: Final = b"+"
 HASH: Final = b"#"
 SLASH: Final = 0x2F
 COMMON_LEVELS_MAX: Final = 4096
+COMMON_LENGTH_MAX: Final = 64  # bytes of a level: what is longer hardly stands in many filters, and stays behind them
 
 
 @final
@@ -255,6 +256,8 @@ class TopicTree:
 
     def _share(self, level: bytes) -> bytes:
         """One object for a level wherever it stands: a walk then meets it in the cache."""
+        if len(level) > COMMON_LENGTH_MAX:
+            return level
         known = self._common.get(level)
         if known is not None:
             return known

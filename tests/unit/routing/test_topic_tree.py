@@ -67,3 +67,13 @@ def test_groups_of_one_name_on_two_filters_are_two_groups() -> None:
     assert len(tree.match(b"a").groups) == 3
     assert len(tree.match(b"b").groups) == 1
     assert tree.count == 3
+
+
+def test_nothing_long_is_left_of_filters_that_are_gone() -> None:
+    tree = TopicTree()
+    outlet = FakeOutlet()
+    for number in range(50):
+        filter = b"%d" % number * 1000 + b"/+"
+        tree.add(plain(outlet, filter))
+        assert tree.remove(filter, b"", outlet) is not None
+    assert sum(len(level) for level in tree._common) < 1000
