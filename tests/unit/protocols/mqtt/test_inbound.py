@@ -116,6 +116,16 @@ def test_an_alias_stands_for_its_last_topic() -> None:
     assert topics == [b"a", b"b", b"a", b"b", b"c", b"c"]
 
 
+def test_topics_that_aliases_stand_for_count_as_held() -> None:
+    server = Server()
+    server.receive(*[with_alias(number, b"%02d" % number * 1000) for number in range(1, 51)])
+    assert int(server.machine.kept_bytes()) == 50 * 2000
+    server.receive(with_alias(1, b"short"), with_alias(1))
+    assert int(server.machine.kept_bytes()) == 49 * 2000 + 5
+    server.receive_bytes(b"\x30\x10\x00")
+    assert int(server.machine.kept_bytes()) == 49 * 2000 + 5 + 3
+
+
 def test_aliases_out_of_bounds_unknown_or_missing_end_the_connection() -> None:
     limits = Limits(topic_alias_maximum=2)
     assert reason_of(Server(5, limits).receive(with_alias(3, b"a"))) == code.TOPIC_ALIAS_INVALID

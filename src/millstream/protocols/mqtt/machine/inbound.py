@@ -79,8 +79,12 @@ class Inbound:
     def _on_control(self, packet: Packet, now_ns: i64, events: list[Event]) -> None: ...
 
     def kept_bytes(self) -> i64:
-        """Of a packet that has not come whole."""
-        return 0 if self._kept is None else self._kept_size
+        """Of a packet that has not come whole, and of the topics that aliases stand for."""
+        size: i64 = 0 if self._kept is None else self._kept_size
+        if self._aliases is not None:
+            for topic in self._aliases.values():
+                size += len(topic)
+        return size
 
     def _receive(self, data: bytes, now_ns: i64, events: list[Event]) -> None:
         position: i64 = 0
