@@ -115,16 +115,17 @@ class Definition:
 
 
 def decode_definition(body: bytes) -> Definition:
-    """What was stored before; fields this release does not know are left out."""
+    """What was stored before; fields this release does not know are left out. A client may have had it stored by a release that took
+    more: nothing in it keeps the broker from starting because it is too large."""
     fields = json.loads(body)
     known = Definition(WORK).to_fields()
-    definition = make_definition({name: value for name, value in fields.items() if name in known})
+    definition = make_definition({name: value for name, value in fields.items() if name in known}, True)
     definition.user = str(fields.get("user", ""))
     return definition
 
 
-def make_definition(fields: dict[str, object]) -> Definition:
-    """From the outside: every field is checked before it is believed."""
+def make_definition(fields: dict[str, object], is_stored: bool = False) -> Definition:
+    """From the outside: every field is checked before it is believed. `is_stored`: what is too large was taken once."""
     kind = fields.get("kind", WORK)
     if kind not in KINDS:
         raise _refuse(f"the kind of a queue is one of {', '.join(KINDS)}, not {kind!r}")
@@ -137,14 +138,16 @@ def make_definition(fields: dict[str, object]) -> Definition:
         value = fields.get(name)
         if value is None:
             continue
+        if is_stored and isinstance(value, int):
+            value = min(value, high)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise _refuse(f"{name} must be a whole number from {low} to {high}, not {value!r}")
         setattr(definition, name, value)
-    _set_choices(definition, fields)
+    _set_choices(definition, fields, is_stored)
     return definition
 
 
-def _set_choices(definition: Definition, fields: dict[str, object]) -> None:
+def _set_choices(definition: Definition, fields: dict[str, object], is_stored: bool) -> None:
     overflow = fields.get("overflow", definition.overflow)
     if overflow not in OVERFLOWS:
         raise _refuse(f"overflow is one of {', '.join(OVERFLOWS)}, not {overflow!r}")
@@ -162,9 +165,9 @@ def _set_choices(definition: Definition, fields: dict[str, object]) -> None:
     if dead_letter not in ("", "off"):
         check_name(dead_letter)
     definition.dead_letter = dead_letter
-    definition.dead_letter_exchange = _read_short(fields, "dead_letter_exchange")
-    definition.dead_letter_key = _read_short(fields, "dead_letter_key")
-    definition.arguments = _read_arguments(fields)
+    definition.dead_letter_exchange = _read_short(fields, "dead_letter_exchange", is_stored)
+    definition.dead_letter_key = _read_short(fields, "dead_letter_key", is_stored)
+    definition.arguments = _read_arguments(fields, is_stored)
     owner = fields.get("owner")
     definition.owner = read_owner(owner)
     if owner is not None and definition.owner is None:
@@ -172,16 +175,17 @@ def _set_choices(definition: Definition, fields: dict[str, object]) -> None:
     _set_bindings(definition, fields)
 
 
-def _read_short(fields: dict[str, object], name: str) -> str | None:
+def _read_short(fields: dict[str, object], name: str, is_stored: bool) -> str | None:
     value = fields.get(name)
     if value is None:
         return None
-    if not isinstance(value, str) or len(value.encode(errors="replace")) > NAME_LENGTH_MAX:
+    is_long = isinstance(value, str) and len(value.encode(errors="replace")) > NAME_LENGTH_MAX
+    if not isinstance(value, str) or (is_long and not is_stored):
         raise _refuse(f"{name} must be a text of at most {NAME_LENGTH_MAX} bytes, not {value!r:.100}")
     return value
 
 
-def _read_arguments(fields: dict[str, object]) -> dict[str, object]:
+def _read_arguments(fields: dict[str, object], is_stored: bool) -> dict[str, object]:
     value = fields.get("arguments", {})
     if not isinstance(value, dict):
         raise _refuse(f"arguments must be an object, not {value!r:.100}")
@@ -189,7 +193,7 @@ def _read_arguments(fields: dict[str, object]) -> dict[str, object]:
         text = json.dumps(value)
     except (TypeError, ValueError, RecursionError):
         raise _refuse("arguments must be what JSON can say") from None
-    if len(text) > ARGUMENTS_LENGTH_MAX:
+    if len(text) > ARGUMENTS_LENGTH_MAX and not is_stored:
         raise _refuse(f"arguments must not be longer than {ARGUMENTS_LENGTH_MAX} characters")
     return {str(name): argument for name, argument in value.items()}
 

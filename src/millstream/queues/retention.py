@@ -23,8 +23,11 @@ def retain(queue: Queue) -> None:
         by_size = queue.footprint.find_first_within(queue.tail, limit)
         if by_size > first:
             first = by_size
-    if definition.retention_age_s:
-        by_age = find_young(queue, queue.clock.wall_ns() - definition.retention_age_s * 1_000_000_000)
+    age_s = definition.retention_age_s
+    if (
+        0 < age_s < queue.clock.wall_ns() // 1_000_000_000
+    ):  # more nanoseconds than those may be more than i64 holds
+        by_age = find_young(queue, queue.clock.wall_ns() - age_s * 1_000_000_000)
         if by_age > first:
             first = by_age
     if first > queue.first:

@@ -9,6 +9,7 @@ import pytest
 from millstream.model.errors import Reason, Refused
 from millstream.queues.definition import (
     BINDINGS_MAX,
+    NUMBER_MAX,
     Definition,
     dead_letter_name,
     decode_definition,
@@ -126,3 +127,20 @@ def test_where_dead_letters_go() -> None:
     assert dead_letter_name("$dlq/q", definition) == "other"
     definition.dead_letter = "off"
     assert dead_letter_name("q", definition) == ""
+
+
+def test_what_a_release_without_bounds_stored_does_not_keep_the_broker_from_starting() -> None:
+    fields = {
+        **FIELDS,
+        "length_max": 1 << 60,
+        "dead_letter_exchange": "x" * 340,
+        "arguments": {"x-note": "y" * 70_000},
+    }
+    definition = decode_definition(json.dumps(fields).encode())
+    assert definition.length_max == NUMBER_MAX
+    assert definition.dead_letter_exchange == "x" * 340
+    assert definition.arguments == fields["arguments"]
+    assert decode_definition(definition.encode()).to_fields() == definition.to_fields()
+    for name in ("length_max", "dead_letter_exchange", "arguments"):
+        with pytest.raises(Refused):
+            make_definition({name: fields[name]})

@@ -7,6 +7,7 @@ from queue_world import WALL_OFFSET_NS, QueueWorld
 
 from millstream.model.message import NANOSECONDS
 from millstream.model.outcome import Outcome
+from millstream.queues.definition import NUMBER_MAX
 from millstream.queues.queue import Queue
 from millstream.queues.retention import find_young
 from millstream.queues.tail import Tail
@@ -32,6 +33,13 @@ def test_a_stream_without_a_bound_is_kept(world: QueueWorld) -> None:
     world.fill(queue, 100)
     world.move(10 * 365 * 86_400_000)
     assert (queue.first, queue.depth()) == (0, 100)
+
+
+def test_an_age_beyond_all_time_keeps_everything(world: QueueWorld) -> None:
+    queue = world.declare(kind="stream", retention_age_s=NUMBER_MAX)
+    world.fill(queue, 5)
+    world.move(2000)
+    assert (queue.first, queue.depth()) == (0, 5)
 
 
 def test_by_count(world: QueueWorld) -> None:

@@ -17,7 +17,7 @@ from typing import Final, final
 from millstream.broker.account import Account
 from millstream.model.errors import Refused
 from millstream.protocols.amqp091.queue_arguments import OVERFLOWS, apply, find_age_s, keep_known
-from millstream.queues.definition import Definition, make_definition
+from millstream.queues.definition import Definition, decode_definition
 from millstream.queues.queue import Queue
 
 QUEUES: Final = "queues"
@@ -145,7 +145,7 @@ class Policies:
     def apply_to_queue(self, queue: Queue) -> None:
         if not is_of_amqp(queue):
             return
-        definition = make_definition(queue.definition.to_fields())
+        definition = decode_definition(queue.definition.encode())
         self.shape(queue.name, definition)
         with suppress(Refused):  # it stays what it was
             queue.catalog.declare(queue.name, definition)

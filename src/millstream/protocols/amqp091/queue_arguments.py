@@ -6,12 +6,20 @@ that it does not know are kept and mean nothing.
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from millstream.model.errors import Reason, Refused
-from millstream.protocols.amqp091.plain import plain_arguments, plain_value, type_name
+from millstream.protocols.amqp091.plain import plain_arguments, plain_value, text_of, type_name
 from millstream.protocols.amqp091.wire.field_table import FieldTable
-from millstream.queues.definition import EPHEMERAL, STREAM, WORK, Definition
+from millstream.queues.definition import (
+    ARGUMENTS_LENGTH_MAX,
+    EPHEMERAL,
+    NUMBER_MAX,
+    STREAM,
+    WORK,
+    Definition,
+)
 
 CLASSIC: Final = "classic"
 QUORUM: Final = "quorum"
@@ -138,6 +146,8 @@ def check_arguments(arguments: FieldTable, place: str) -> None:
     for name in taken:
         if name.encode() in arguments:
             _check(arguments, name, arguments[name.encode()], place)
+    if arguments and len(json.dumps(plain_arguments(arguments))) > ARGUMENTS_LENGTH_MAX:
+        raise _refuse(f"the arguments of {place} are longer than {ARGUMENTS_LENGTH_MAX} characters")
 
 
 def check_properties(
@@ -182,7 +192,7 @@ def _find_fault(arguments: FieldTable, name: str, value: object) -> str:
         return "routing_key_but_no_dlx_defined"
     if name == "x-max-age" and find_age_s(text) < 0:
         return "invalid_max_age"
-    if name in ("x-dead-letter-exchange", "x-dead-letter-routing-key") and len(value) > 255:
+    if name in ("x-dead-letter-exchange", "x-dead-letter-routing-key") and len(text_of(value)) > 255:
         return '"longer than 255 bytes"'
     return ""
 
@@ -274,7 +284,7 @@ def apply(definition: Definition, arguments: dict[str, object]) -> None:
     bytes_max = to_bound(arguments.get("x-max-length-bytes"))
     if definition.kind == STREAM:
         definition.retention_bytes = abs(bytes_max)
-        definition.retention_age_s = max(0, find_age_s(str(arguments.get("x-max-age"))))
+        definition.retention_age_s = min(NUMBER_MAX, max(0, find_age_s(str(arguments.get("x-max-age")))))
     else:
         definition.length_max = to_bound(arguments.get("x-max-length"))
         definition.bytes_max = bytes_max
@@ -296,8 +306,9 @@ def _number(value: object) -> int:
 
 
 def to_bound(value: object) -> int:
-    """0 is no bound in a definition, while in an argument it is the tightest, which is -1 there: nothing may wait."""
-    return value or -1 if isinstance(value, int) and not isinstance(value, bool) else 0
+    """0 is no bound in a definition, while in an argument it is the tightest, which is -1 there: nothing may wait. More than a
+    definition can say is as good as the most it can."""
+    return min(NUMBER_MAX, value) or -1 if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _text(value: object) -> str | None:

@@ -16,7 +16,7 @@ from millstream.protocols.amqp091.queue_arguments import (
     make_definition,
 )
 from millstream.protocols.amqp091.wire.field_table import ByteArray, Decimal091, FieldTable, Timestamp
-from millstream.queues.definition import EPHEMERAL, STREAM, WORK, Definition
+from millstream.queues.definition import EPHEMERAL, NUMBER_MAX, STREAM, WORK, Definition, decode_definition
 
 PLACE = "queue 'q' in vhost '/'"
 QUORUM: FieldTable = {b"x-queue-type": b"quorum"}
@@ -262,3 +262,26 @@ def test_a_stream_that_was_not_made_by_amqp_is_a_stream_all_the_same() -> None:
         check_equivalent(Definition(STREAM), {b"x-queue-type": b"classic"}, PLACE)
     with pytest.raises(Refused, match="received none but current is the value 'stream'"):
         check_equivalent(Definition(STREAM), {}, PLACE)
+
+
+# --------------------------------------------------------- what a start believes
+
+
+@pytest.mark.parametrize("name", ["x-max-length", "x-max-length-bytes"])
+def test_a_queue_whose_bound_is_larger_than_any_is_there_after_a_restart(name: str) -> None:
+    definition = define(**{name: 2**63 - 1})
+    assert max(definition.length_max, definition.bytes_max) == NUMBER_MAX
+    assert decode_definition(definition.encode()).to_fields() == definition.to_fields()
+
+
+def test_a_stream_that_keeps_everything_for_longer_than_any_time_is_there_after_a_restart() -> None:
+    table: FieldTable = {**STREAMS, b"x-max-age": b"999999999Y", b"x-max-length-bytes": 2**62}
+    check_arguments(table, PLACE)
+    definition = make_definition(table, True, False, False)
+    assert (definition.retention_age_s, definition.retention_bytes) == (NUMBER_MAX, NUMBER_MAX)
+    assert decode_definition(definition.encode()).to_fields() == definition.to_fields()
+
+
+def test_arguments_that_a_start_would_not_believe_are_refused() -> None:
+    assert refusal({b"x-note": b"y" * 70_000}).endswith("are longer than 65536 characters")
+    assert "longer than 255 bytes" in refusal({b"x-dead-letter-exchange": b"\xff" * 255})
