@@ -35,7 +35,7 @@ from millstream.protocols.amqp091.machine.events import (
 )
 from millstream.protocols.amqp091.mapping import ENDING_CODES, ENDING_TEXTS, REPLY_CODES
 from millstream.protocols.amqp091.methods import on_method
-from millstream.protocols.amqp091.publishing import Place
+from millstream.protocols.amqp091.publishing import Place, must_wait
 from millstream.protocols.amqp091.transaction import TransactionRoom
 from millstream.protocols.amqp091.unread import Unread
 from millstream.protocols.amqp091.wire import codes
@@ -316,9 +316,8 @@ class AmqpEndpoint(Endpoint):
             self.outbox.open()
 
     def _go_on(self) -> None:
-        """The store takes what it did not: go on where it stopped."""
-        is_refused = self.context.broker.store.refusal() is not Reason.SUCCESS
-        if self._stalled and not is_refused and not self.chores.is_busy():
+        """The store takes what it did not, or nothing at all and the client is told: go on where it stopped."""
+        if self._stalled and not self.chores.is_busy() and not must_wait(self, self._stalled[0]):
             events = self._stalled
             self._stalled = []
             self.context.broker.pressure.begin(self)

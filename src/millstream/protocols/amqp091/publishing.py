@@ -20,7 +20,7 @@ from millstream.model.outlet import Target
 from millstream.model.reserved_words import may_hold_reserved
 from millstream.protocols.amqp091.canonical import DELIVERY_MODE, flags_of
 from millstream.protocols.amqp091.chores import STEPS_PER_REJECTED, FanningOut, Pause
-from millstream.protocols.amqp091.machine.events import PublishReceived
+from millstream.protocols.amqp091.machine.events import Event, PublishReceived
 from millstream.protocols.amqp091.mapping import (
     PropertyCache,
     expiry_of,
@@ -42,6 +42,7 @@ from millstream.routing.router import Route, size_of
 
 if TYPE_CHECKING:
     from millstream.protocols.amqp091.channel import Channel
+    from millstream.protocols.amqp091.endpoint import AmqpEndpoint
 
 SUCCESS: Final = Reason.SUCCESS
 QUOTA_EXCEEDED: Final = Reason.QUOTA_EXCEEDED
@@ -429,6 +430,17 @@ class Publisher:
             return
         # told before any later `multiple` can cover it
         machine.send(channel.number, BasicNack(int(self.tag), False, False))
+
+
+def must_wait(endpoint: AmqpEndpoint, event: Event) -> bool:
+    """Whether something that has waited for the store waits on: it is behind, or takes nothing and nobody would be told."""
+    store = endpoint.context.broker.store
+    if store.refusal() is SUCCESS:
+        return False
+    if not store.is_stuck() or not isinstance(event, PublishReceived):
+        return not store.is_stuck()
+    channel = endpoint.channels.get(int(event.channel))
+    return channel is not None and not channel.publisher.is_confirming and channel.transaction is None
 
 
 def letter_steps_of(catalog: Catalog) -> i64:

@@ -172,6 +172,48 @@ def test_a_commit_waits_for_a_disk_that_is_behind() -> None:
     assert ready(world) == 1
 
 
+def test_a_commit_that_waits_for_a_disk_is_refused_when_the_disk_is_full() -> None:
+    store = FullableStore()
+    world = AmqpWorld(store=store)
+    peer = client_with(world, queue(), TxSelect())
+    peer.receive(publish(b"q"))
+    store.is_behind = True
+    assert peer.say(TxCommit(), 1) == []
+    store.is_full = True
+    world.context.on_tick(world.now_ns)
+    world.settle_down()
+    [answer] = [each for each in peer.take() if isinstance(each, ChannelClose)]
+    assert b"cannot be made durable now" in answer.reply_text
+    assert ready(world) == 0
+
+
+def test_a_publish_with_confirms_that_waits_for_a_disk_is_refused_when_the_disk_is_full() -> None:
+    store = FullableStore()
+    world = AmqpWorld(store=store)
+    peer = client_with(world, queue(), ConfirmSelect(False))
+    store.is_behind = True
+    peer.receive(publish(b"q"))
+    assert peer.take() == []
+    store.is_full = True
+    world.context.on_tick(world.now_ns)
+    world.settle_down()
+    assert [each for each in peer.take() if isinstance(each, BasicNack)] == [BasicNack(1, False, False)]
+
+
+def test_a_publish_without_confirms_waits_until_the_disk_has_room() -> None:
+    store = FullableStore()
+    world = AmqpWorld(store=store)
+    peer = client_with(world, queue())
+    store.is_full = True
+    peer.receive(publish(b"q"))
+    world.context.on_tick(world.now_ns)
+    world.settle_down()
+    assert ready(world) == 0
+    store.is_full = False
+    make_safe(world, store)
+    assert ready(world) == 1
+
+
 def test_a_commit_that_began_is_finished_however_far_the_disk_is_behind() -> None:
     class SlowStore(FullableStore):
         """Behind as soon as two facts wait for it."""
