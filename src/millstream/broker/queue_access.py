@@ -19,7 +19,7 @@ from millstream.model.memory_budget import NEVER
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
 from millstream.model.outlet import Target
-from millstream.model.queue_topic import split_queue_topic
+from millstream.model.queue_topic import TOPIC_LENGTH_MAX, split_queue_topic
 from millstream.model.topic import has_wildcard
 from millstream.queues.catalog import Catalog
 from millstream.queues.definition import DEAD_LETTER_PREFIX, WORK, Definition, check_name
@@ -200,6 +200,8 @@ def check_group(queue: Queue, title: str) -> None:
     """Whether there is one, or may be one more."""
     if title in queue.groups:
         return
+    if len(title.encode()) > TOPIC_LENGTH_MAX:  # consumers are told it in a user property
+        raise Refused(Reason.FILTER_INVALID, f"a group and its filter have at most {TOPIC_LENGTH_MAX} bytes")
     if len(queue.groups) >= GROUPS_MAX:
         text = f"the queue {queue.name!r} has {GROUPS_MAX} groups, as many as it may"
         raise Refused(Reason.QUOTA_EXCEEDED, text)

@@ -20,6 +20,7 @@ from mypy_extensions import i64
 QUEUE_PREFIX: Final = b"$queue/"
 DEAD_LETTER_TOPICS: Final = b"$dlq/"
 DEAD_LETTER_PREFIX: Final = "$dlq/"
+TOPIC_LENGTH_MAX: Final = 0xFFFF  # all that MQTT can carry
 
 SETTLING: Final = (
     b"/$ack",
@@ -52,6 +53,11 @@ def queue_prefix(name: str) -> bytes:
     if name.startswith(DEAD_LETTER_PREFIX):
         return DEAD_LETTER_TOPICS + quote_name(name[len(DEAD_LETTER_PREFIX) :])
     return QUEUE_PREFIX + quote_name(name)
+
+
+def place_under(prefix: bytes, topic: bytes) -> bytes:
+    """What an ordinary topic is called behind a queue's; with one that leaves no room for both, the queue's stands alone."""
+    return prefix + topic if len(prefix) + len(topic) <= TOPIC_LENGTH_MAX else prefix[:-1]
 
 
 def find_spelling_fault(topic: bytes) -> str | None:

@@ -16,7 +16,7 @@ from millstream.model.burst import Burst
 from millstream.model.errors import Reason
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run, Target
-from millstream.model.queue_topic import queue_prefix, split_queue_topic
+from millstream.model.queue_topic import place_under, queue_prefix, split_queue_topic
 from millstream.queues.agenda import Agenda
 from millstream.queues.backlog import Backlog
 from millstream.queues.consumer import AMQP_GROUP
@@ -477,7 +477,7 @@ class Queue(Outlet):
 
     def delivery_topic(self, topic: bytes) -> bytes:
         place = split_queue_topic(topic)
-        return self._prefix + topic if place is None or place[0] != self.name else topic
+        return place_under(self._prefix, topic) if place is None or place[0] != self.name else topic
 
     # ------------------------------------------------------------ ways to end
 

@@ -10,7 +10,7 @@ from fakes import HeldStore, MqttPeer, MqttWorld
 from millstream.broker.queue_access import Wish
 from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.model.errors import Refused
-from millstream.model.queue_topic import queue_prefix
+from millstream.model.queue_topic import TOPIC_LENGTH_MAX, queue_prefix
 from millstream.protocols.mqtt.queueing import make_wish
 from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.encode import encode_packet
@@ -448,3 +448,34 @@ def test_single_active_moves_to_the_next_while_the_first_is_away(world: MqttWorl
     producer.publish(payload=b"2")
     second.take()
     assert second.payloads() == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_topic_that_leaves_no_room_for_the_name_of_the_queue_is_delivered_by_that_name(
+    world: MqttWorld, version: int
+) -> None:
+    queue = declare(world, bindings=["t/#"])
+    consumer = QueuePeer(world, "c", version)
+    consumer.consume()
+    topic = b"t/" + b"a" * (TOPIC_LENGTH_MAX - 2)
+    assert QueuePeer(world, "p").publish(topic) == code.SUCCESS
+    consumer.take()
+    assert [packet.topic for packet in consumer.got] == [b"$queue/q"]
+    if version == 5:
+        assert consumer.words()["x-source-topic"] == topic.decode()
+        assert consumer.settle("$reject") == code.SUCCESS
+        other = QueuePeer(world, "d")
+        other.consume(b"$dlq/q")
+        other.take()
+        assert [packet.topic for packet in other.got] == [b"$dlq/q"]
+    assert queue.unsettled() == (0 if version == 5 else 1)
+
+
+def test_a_group_and_a_filter_that_are_too_long_to_be_told_are_refused(world: MqttWorld) -> None:
+    queue = declare(world)
+    consumer = QueuePeer(world, "c")
+    assert (
+        consumer.consume(b"$queue/q/" + b"x" * 65_400, consumer_group="g" * 200) == code.TOPIC_FILTER_INVALID
+    )
+    assert not queue.groups
+    assert consumer.consume(b"$queue/q/" + b"x" * 65_300, consumer_group="g" * 200) == 1
