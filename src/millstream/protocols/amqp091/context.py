@@ -9,13 +9,16 @@ from mypy_extensions import i64
 from millstream.broker.broker import Broker
 from millstream.broker.line import Ending
 from millstream.broker.observer import Observer
-from millstream.model.errors import Reason
+from millstream.model.errors import Reason, Refused
 from millstream.model.outbox import OutboxPool
+from millstream.protocols.amqp091.channel import Channel
 from millstream.protocols.amqp091.machine.terms import Terms
 from millstream.protocols.amqp091.policies import Policies
 from millstream.protocols.amqp091.reply_to import ReplyAddresses
 from millstream.protocols.amqp091.rights import enforce
+from millstream.protocols.amqp091.wire.codes import CHANNEL, RESOURCE_ERROR
 from millstream.protocols.amqp091.wire.field_table import FieldTable
+from millstream.protocols.amqp091.wire.methods import ChannelOpen
 from millstream.protocols.endpoint import Entropy, Link
 from millstream.security.authentication import Authenticator
 from millstream.security.quota import CONNECTIONS
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from millstream.protocols.amqp091.endpoint import AmqpEndpoint
 
 MILLISECONDS: Final[i64] = 1_000_000
+CHANNEL_BYTES: Final[i64] = 2048  # of memory that one takes, about
+CHANNELS_PER_TICK: Final[i64] = (
+    20_000  # that are looked at for deliveries open for too long; the others a second later
+)
 
 PLAIN: Final = b"PLAIN"
 AMQPLAIN: Final = b"AMQPLAIN"
@@ -71,9 +78,11 @@ class AmqpContext:
         self.policies = policies
         self.reply_addresses = ReplyAddresses()
         self.is_blocked = False  # the store takes nothing: clients are told
+        self.channels: i64 = 0  # of all connections
         self._allow_anonymous = allow_anonymous
         self._certificates_as_users = certificates_as_users
         self._lines: dict[AmqpEndpoint, None] = {}
+        self._to_look: list[AmqpEndpoint] = []  # whose channels have their turn
         self._terms: dict[bytes, Terms] = {}  # by mechanisms
         self._generation = 0  # of the users that `_has_scram` was found for
         self._has_scram = False
@@ -149,6 +158,22 @@ class AmqpContext:
     def endpoints(self) -> list[AmqpEndpoint]:
         return list(self._lines)
 
+    def open_channel(self, endpoint: AmqpEndpoint, number: i64) -> None:
+        """They are many and cost the client nothing: where memory is used up, and channels have a good part of it, the
+        connection ends that asks for another."""
+        account = endpoint.account
+        assert account is not None
+        held: i64 = self.channels * CHANNEL_BYTES
+        try:
+            account.quotas.check_memory(f"{int(self.channels)} channels", CHANNEL_BYTES, held)
+        except Refused as refused:
+            endpoint.handle(
+                endpoint.machine.close(RESOURCE_ERROR, refused.text, CHANNEL, ChannelOpen.method_id)
+            )
+            return
+        self.channels += 1
+        endpoint.channels[int(number)] = Channel(endpoint, number, account)
+
     def on_tick(self, now_ns: i64) -> None:
         """About once a second."""
         is_blocked = self.broker.store.refusal() is not Reason.SUCCESS
@@ -159,6 +184,22 @@ class AmqpContext:
                 endpoint.on_tick(now_ns)
                 if has_changed:
                     endpoint.set_blocked(BLOCKED_BY_STORE, is_blocked, BLOCKED_TEXT)
+            except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
+                endpoint.link.on_fault(fault)
+        self._end_overdue(now_ns)
+
+    def _end_overdue(self, now_ns: i64) -> None:
+        """Very many channels have their turn one part after the other."""
+        if not self._to_look and self.limits.amqp_consumer_timeout_ms:
+            self._to_look = self.endpoints()
+        left: i64 = CHANNELS_PER_TICK
+        while self._to_look and left > 0:
+            endpoint = self._to_look.pop()
+            left -= len(endpoint.channels)
+            try:
+                for channel in list(endpoint.channels.values()):
+                    if channel.is_overdue(now_ns):
+                        endpoint.refuse(channel, channel.time_out(), 0, 0)
             except Exception as fault:  # noqa: BLE001 our bug ends this connection, not the broker
                 endpoint.link.on_fault(fault)
 

@@ -254,9 +254,6 @@ class AmqpEndpoint(Endpoint):
         if self._stalled:
             self.on_durable()
         self._unread.on_tick(self, now_ns)
-        for channel in list(self.channels.values()):
-            if channel.is_overdue(now_ns):
-                self.refuse(channel, channel.time_out(), 0, 0)
 
     # ----------------------------------------------------------------- events
 
@@ -378,9 +375,7 @@ class AmqpEndpoint(Endpoint):
     def _on_control(self, event: Event) -> None:
         now_ns = self.context.broker.clock.now_ns
         if isinstance(event, ChannelOpened):
-            account = self.account
-            assert account is not None
-            self.channels[int(event.channel)] = Channel(self, event.channel, account)
+            self.context.open_channel(self, event.channel)
         elif isinstance(event, ChannelClosed):
             if self.machine.is_closed():
                 self.machine.end_channel(event.channel)  # it ends with the connection
@@ -422,6 +417,7 @@ class AmqpEndpoint(Endpoint):
         channel = self.channels.pop(number, None)
         if channel is None:
             return False
+        self.context.channels -= 1
         self.answers.forget(channel)
         self.chores.start(ChannelEnd(self, channel, is_asked))
         return True
@@ -434,6 +430,7 @@ class AmqpEndpoint(Endpoint):
         """Its channels and its own queues go before it does."""
         channels = list(self.channels.values())
         queues = list(self.exclusive_queues.values())
+        self.context.channels -= len(self.channels)
         self.channels.clear()
         self.exclusive_queues.clear()
         self._is_closing = True

@@ -5,18 +5,21 @@ from __future__ import annotations
 import pytest
 from amqp091_traffic import client_with, consume, frames_of, publish, queue, ready
 from amqp091_world import AmqpPeer, AmqpWorld
+from fakes import MEMORY_LIMIT
 
 from millstream.broker.conditions import CLIENT_NOT_READING
 from millstream.broker.queue_access import GROUPS_MAX
 from millstream.model.limits import Limits
 from millstream.model.message import NANOSECONDS
 from millstream.protocols.amqp091.consuming import UNSETTLED_BYTES_MAX
+from millstream.protocols.amqp091.context import CHANNEL_BYTES, CHANNELS_PER_TICK
 from millstream.protocols.amqp091.transaction import (
     BYTES_MAX,
     OPERATIONS_MAX,
     RECEIVERS_MAX,
     ROUTING_STEPS_MAX,
 )
+from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.field_table import FieldTable, Timestamp
 from millstream.protocols.amqp091.wire.methods import (
     BasicAck,
@@ -27,7 +30,10 @@ from millstream.protocols.amqp091.wire.methods import (
     BasicNack,
     BasicQos,
     ChannelClose,
+    ChannelOpen,
+    ChannelOpenOk,
     ConfirmSelect,
+    ConnectionClose,
     ConnectionOpen,
     ConnectionTuneOk,
     ExchangeDeclare,
@@ -399,3 +405,49 @@ def test_a_binding_beyond_what_messages_may_cost_is_refused_told_and_counted() -
     assert b"more than 3 values, which amqp.max_header_conditions allows" in closed.reply_text
     assert [line[0] for line in world.observer.lines if line[0] == "limited"] == ["limited"]
     assert world.account.counters.subscribes_limited == 1
+
+
+# ------------------------------------------------------------------- channels
+
+
+def test_channels_get_no_more_memory_than_there_is() -> None:
+    world = AmqpWorld()
+    peer, other = client_with(world), client_with(world)
+    world.context.channels = MEMORY_LIMIT // 16 // CHANNEL_BYTES + 100  # as if others had them
+    world.use_memory(101)
+    peer.receive(b"".join([frames_of(ChannelOpen(), channel=number) for number in range(2, 100)]))
+    [close] = [answer for answer in peer.take() if isinstance(answer, ConnectionClose)]
+    assert close.reply_code == codes.RESOURCE_ERROR
+    assert b"channels there is no room for another" in close.reply_text
+    assert not peer.endpoint.channels
+    world.use_memory(50)
+    assert other.say(ChannelOpen(), 2) == [ChannelOpenOk()]
+
+
+def test_channels_are_counted_while_they_are_open() -> None:
+    world = AmqpWorld()
+    first, second = client_with(world), client_with(world)
+    second.open_channel(2)
+    assert world.context.channels == 3
+    second.say(ChannelClose(200, b"", 0, 0), 2)
+    assert world.context.channels == 2
+    second.endpoint.on_lost(world.now_ns)
+    first.say(ConnectionClose(200, b"", 0, 0))
+    world.settle_down()
+    assert world.context.channels == 0
+
+
+def test_very_many_channels_are_not_all_looked_at_in_one_turn() -> None:
+    world = AmqpWorld(Limits(amqp_consumer_timeout_ms=1000))
+    peers = [client_with(world, queue()) for _ in range(12)]
+    for peer in peers:
+        peer.receive(publish(b"q"))
+        peer.say(BasicGet(b"q", False), 1)
+        peer.receive(b"".join([frames_of(ChannelOpen(), channel=number) for number in range(2, 2048)]))
+    world.now_ns += 2 * NANOSECONDS
+    open_after = []
+    for _ in range(2):
+        world.context.on_tick(world.now_ns)
+        world.settle_down()
+        open_after.append(sum([1 in peer.endpoint.channels for peer in peers]))
+    assert open_after == [12 - CHANNELS_PER_TICK // 2047 - 1, 0]
