@@ -145,8 +145,11 @@ class TlsDoor:
             arrival = self._postponed.popleft()
             if arrival not in self._arrivals:
                 continue  # dropped meanwhile
-            self._watch(arrival)
-            self._look(arrival)
+            try:
+                self._watch(arrival)
+                self._look(arrival)
+            except OSError:  # the others have their turn whatever becomes of it
+                self.drop(arrival)
         if self._postponed:
             self.loop.call_later(0, self._on_postponed)
 

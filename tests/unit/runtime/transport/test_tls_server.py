@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import select
 import socket
 import ssl
 import time
 from collections.abc import Callable
+from typing import cast
 
 from fake_transport import GateWorld
 
@@ -168,6 +170,50 @@ def test_those_for_whom_a_turn_has_no_time_wait_for_the_next_one() -> None:
         await guest.wait_until(lambda: guest.wanted == len(HELLO))
         await guest.wait_until(lambda: guest.waits_for_place)
         guest.close()
+
+    asyncio.run(visit())
+
+
+class DeafLoop:
+    """The one that runs, but for a socket that the system does not let it watch."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.unwatched: socket.socket | None = None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loop, name)
+
+    def add_reader(self, link: socket.socket, call: Callable[[Arrival], None], arrival: Arrival) -> None:
+        if link is self.unwatched:
+            raise OSError(errno.ENOMEM, "no memory")
+        self._loop.add_reader(link, call, arrival)
+
+
+def test_one_that_cannot_be_watched_again_keeps_nobody_waiting_behind_it() -> None:
+    async def visit() -> None:
+        loop = DeafLoop(asyncio.get_running_loop())
+        guest = Visit(cast("asyncio.AbstractEventLoop", loop))
+        first = guest.arrival
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            theirs = socket.create_connection(listening.getsockname())
+            ours, _ = listening.accept()
+        ours.setblocking(False)
+        guest.door.take_in(guest.server, ours, "192.0.2.2")
+        second = list(guest.door._arrivals)[1]
+        theirs.sendall(HELLO)
+        guest.time_ns = int(guest.gate.clock.read_ns()) + READS_NS
+        for _ in range(READS_PER_LOOK):
+            guest.door._has_time()
+        for arrival in (first, second):
+            guest.door._on_readable(arrival)
+        loop.unwatched = guest.ours
+        async with asyncio.timeout(5):
+            await guest.wait_until(lambda: guest.waits_for_place)
+        assert list(guest.door._arrivals) == [second]
+        assert guest.gate.strangers == 1
+        guest.close()
+        theirs.close()
 
     asyncio.run(visit())
 
