@@ -12,7 +12,14 @@ from mypy_extensions import i64
 
 from millstream.broker.account import Account
 from millstream.broker.conditions import LIMIT_REACHED
-from millstream.broker.fan_out import RECEIVERS_AT_ONCE, FanOut, name_for, receivers_of, stores_too_much
+from millstream.broker.fan_out import (
+    RECEIVERS_AT_ONCE,
+    RECEIVERS_FEW,
+    FanOut,
+    name_for,
+    receivers_of,
+    stores_too_much,
+)
 from millstream.broker.health import Health
 from millstream.broker.session import Session
 from millstream.model.burst import Burst
@@ -143,7 +150,11 @@ class Publishing:
             if len(self._pending) < self._pending_max:
                 self._pending.append((account, route, message, publisher))
                 return SUCCESS
-            self.work_off(len(self._pending))  # saturated: inline, but never ahead of what waits
+            if self.work_off(
+                FAN_OUT_SLICE
+            ):  # saturated: never ahead of what waits, and never all of that at once
+                self._pending.append((account, route, message, publisher))
+                return SUCCESS
         if may_wait and receivers_of(route) > RECEIVERS_AT_ONCE and message.guarantee < 2:
             self._rest = FanOut(route, name_for(route, message), None, publisher)
             self._store(route, message)
@@ -172,14 +183,15 @@ class Publishing:
             self._deliver_shares(route, message)
 
     def work_off(self, count_max: i64) -> bool:
-        """Do deferred fan-outs; True while some are left. Called after the confirms were flushed."""
+        """Do deferred fan-outs, of which one to many receivers counts for several; True while some are left. Called after the
+        confirms were flushed."""
         done: i64 = 0
         while self._pending and done < count_max:
             account, route, message, publisher = self._pending.popleft()
             if route.generation != account.router.generation:
                 route = account.router.find_route(message.topic)
             self._fan_out(route, message, publisher)
-            done += 1
+            done += 1 + receivers_of(route) // RECEIVERS_FEW
         return len(self._pending) > 0
 
     def has_pending(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fakes import FakeRun, World, make_message
 
+from millstream.broker.fan_out import RECEIVERS_FEW
+from millstream.broker.publish import FAN_OUT_SLICE
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
 from millstream.queues.definition import EPHEMERAL, WORK, Definition
@@ -143,6 +145,27 @@ def test_a_saturated_fan_out_does_the_work_at_once_and_in_order() -> None:
     assert line.payloads() == [b"0", b"1", b"2", b"3"]
     assert not world.broker.work_off()
     assert line.payloads() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_deferred_fan_outs_to_many_receivers_are_fewer_in_a_turn() -> None:
+    world = World(Limits(async_fan_out=True, fan_out_pending_max=100))
+    lines = []
+    for number in range(2000):
+        session, line = world.connect(f"c{number}")
+        world.subscribe(session, b"t")
+        lines.append(line)
+    for number in range(100):
+        world.publish(b"t", b"%d" % number, guarantee=2)
+    assert world.broker.work_off()
+    done = len(lines[0].sent)
+    assert 0 < done * len(lines) <= FAN_OUT_SLICE * RECEIVERS_FEW + len(lines)
+    for number in range(100, 100 + done + 2):  # more than may wait
+        before = len(lines[0].sent)
+        world.publish(b"t", b"%d" % number, guarantee=2)
+        assert len(lines[0].sent) - before <= done
+    while world.broker.work_off():
+        pass
+    assert lines[1999].payloads() == [b"%d" % number for number in range(100 + done + 2)]
 
 
 def test_deferred_fan_out_goes_to_those_who_are_subscribed_when_it_is_done() -> None:
