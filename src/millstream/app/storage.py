@@ -220,10 +220,9 @@ class DurableStore:
         """Say that a broker runs."""
         try:
             self._keeper.open()
-            if self._is_doubt_over:
-                self._keeper.doubt(NO_SESSION)
+            is_doubt_ended = self._is_doubt_over and self._keeper.end_doubt()
             remove_mark(self._disk)
-            if self._is_doubt_over:
+            if is_doubt_ended:
                 doubt_mark.remove_mark(self._disk)
         except DiskFault as fault:
             raise _refuse(self._data_dir, fault) from None

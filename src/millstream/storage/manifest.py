@@ -181,6 +181,17 @@ class ManifestKeeper(LogRegister):
             new.doubted = last_session
             self.write(new)
 
+    def end_doubt(self) -> bool:
+        """Nobody is in doubt any more. False where there is no room to say so: then the mark has to stay, and the next start
+        finds the same."""
+        try:
+            self.doubt(NO_SESSION)
+        except DiskFault as fault:
+            if not fault.is_full:
+                raise
+            return False
+        return True
+
     def change_to(self, new: Manifest) -> None:
         """Written now only if it names other files; else with the next change, so that a full disk stops no start."""
         self._complete(new)

@@ -3,6 +3,9 @@ of a copy that was restored from a backup."""
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from millstream.app.server import Millstream
@@ -95,6 +98,32 @@ async def test_the_mark_of_a_restore_goes_with_the_last_session_of_the_backup(tm
     assert await doubted_sessions(copy) == []
     assert not (copy / NAME).exists()
     assert await doubted_sessions(copy) == []
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """No file may grow."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_the_mark_of_a_restore_stays_while_there_is_no_room_to_say_that_it_goes(tmp_path: Path) -> None:
+    copy = await restore(tmp_path)
+    async with make_millstream(copy, "fsync") as millstream:
+        millstream.broker.store.session_removed(SessionKey(DEFAULT_ACCOUNT, "c"))
+        millstream.broker.store.session_saved(SessionKey(DEFAULT_ACCOUNT, "later"), "user", 3600, 0)
+    millstream = make_millstream(copy, "fsync")
+    with no_room():
+        await millstream.start()
+    await millstream.stop()
+    assert (copy / NAME).exists()
+    assert open_folder(RealDisk(copy), copy)[0].notices == []
+    assert await doubted_sessions(copy) == []
+    assert not (copy / NAME).exists()
 
 
 async def test_a_restore_without_sessions_leaves_no_mark(tmp_path: Path) -> None:

@@ -29,6 +29,10 @@ class SharedKeeper(LogRegister):
         with self._lock:
             self._keeper.doubt(last_session)
 
+    def end_doubt(self) -> bool:
+        with self._lock:
+            return self._keeper.end_doubt()
+
     def note_folded(self, file: int, sequence: int) -> None:
         """Without the lock: the loop must not wait for a disk that does not answer. It is one assignment, and only the loop
         makes it."""
