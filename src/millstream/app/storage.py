@@ -128,6 +128,7 @@ class DurableStore:
         # all facts up to here are in table and segments
         self._folded = 0 if has_old else int(fold.last_sequence)
         self._fold_fault = ""
+        self._fold_damage: dict[str, None] = {}  # that checkpoints which failed have named
         self._fold_again_s = 0.0  # when to try again after a fault
         self._fold_pause_s = FOLD_PAUSE_S
         self._is_closing = False
@@ -287,7 +288,10 @@ class DurableStore:
         except OSError as error:  # there is no process to be had now
             folded = Folded(f"its process cannot be used: {error.strerror or error}", [])
         for line in folded.damage:
-            self._on_damage(line)
+            if line not in self._fold_damage:
+                self._on_damage(line)
+        # one that failed reads the same files again
+        self._fold_damage = dict.fromkeys([*self._fold_damage, *folded.damage]) if folded.fault else {}
         self._fold_fault = folded.fault
         self._checkpoint = None
         if self._fold_fault:

@@ -14,6 +14,7 @@ from stored_millstream import make_millstream, make_stream
 
 from millstream.app.server import Millstream
 from millstream.app.storage import DurableStore
+from millstream.broker.conditions import STORAGE_DAMAGED
 from millstream.model.errors import Unavailable
 from millstream.model.message import Message
 from millstream.queues.queue import Queue
@@ -194,3 +195,29 @@ async def test_a_checkpoint_that_dies_is_told_and_the_next_one_does_its_work(mil
 
 async def _refuse_start(checkpoints: object) -> None:
     raise OSError("no process")
+
+
+async def test_damage_is_named_once_however_often_its_checkpoint_fails(
+    millstream: Millstream, tmp_path: Path
+) -> None:
+    queue = make_stream(millstream)
+    durable = durable_of(millstream)
+    await publish(millstream, queue, 3)
+    path = sorted((tmp_path / "log").glob("*.log"))[-1]
+    data = path.read_bytes()
+    at = data.rindex(b"sensor")
+    path.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+    folder = tmp_path / "queues" / str(queue.number)
+    folder.parent.mkdir(exist_ok=True)
+    folder.touch()  # no segment can be made in it
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="could not be folded"):
+            await durable.seal()
+    named = durable._health.find(STORAGE_DAMAGED)
+    assert named is not None
+    assert named.count == 0  # no more than the first
+    folder.unlink()
+    await durable.seal()
+    named = durable._health.find(STORAGE_DAMAGED)
+    assert named is not None
+    assert named.count == 0
