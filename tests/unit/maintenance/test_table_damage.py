@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import resource
 import struct
+import sys
 from pathlib import Path
 
 import pytest
 from data_directory import STREAM, WORK, DataDirectory, copy_directory, make_directory
 
 from crash.table_layout import TableLayout
+from millstream.storage.disk import DiskFault
 from millstream.storage.manifest import TABLE_FILE
 from simulation.disk import PowerCut
 from simulation.failpoints import DeadlyFailpoints
@@ -94,3 +97,39 @@ def test_a_queue_whose_entry_cannot_be_read_is_named_and_the_other_one_stays(
     assert sorted(made.records(other)) == list(range(COUNT))
     moved = [path.name for path in (made.folder / "quarantine").glob(f"queues-{number}*")]
     assert moved == [f"queues-{number}"]
+
+
+def test_a_table_that_nobody_could_look_at_is_not_damaged(made: DataDirectory) -> None:
+    """No room for its lock: a repair would replace what is good."""
+    (made.folder / "state" / "lock.mdb").unlink(missing_ok=True)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(DiskFault, match=r"lock\.mdb"):
+            made.survey()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert made.damaged() == []
+
+
+@pytest.mark.parametrize("name", ["KILL", "TERM"])
+def test_a_table_whose_reader_was_killed_is_not_damaged(
+    made: DataDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As by a system that is short of memory."""
+    killed = tmp_path / "killed"
+    killed.write_text(f"#!/bin/sh\nkill -{name} $$\n")
+    killed.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(killed))
+    with pytest.raises(DiskFault, match=f"SIG{name}"):
+        made.survey()
+
+
+def test_a_table_that_ends_its_reader_is_damaged(
+    made: DataDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = tmp_path / "killed"
+    killed.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    killed.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(killed))
+    assert "ends the process" in made.survey().table_fault

@@ -27,6 +27,7 @@ FILE_NAME: Final = "data.mdb"
 LOCK_NAME: Final = "lock.mdb"
 LOCK_SIZE: Final = 8192
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+REFUSALS: Final = (*NO_ROOM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EACCES, errno.EROFS)
 SUM: Final = b"\0sum"
 _CHECKSUM: Final = struct.Struct("<I")
 _SUM: Final = struct.Struct("<QI")
@@ -164,6 +165,13 @@ def _reserve_lock(path: Path) -> None:
     except OSError as error:
         name = f"{path.parent.name}/{path.name}"
         raise DiskFault(f"{name}: {error.strerror or error}", error.errno in NO_ROOM) from error
+
+
+def is_of_system(fault: DiskFault) -> bool:
+    """Whether the system let nobody at the table, which says nothing about what is in it."""
+    # compiled code keeps no cause: there it is what was being handled when the fault was raised
+    error = fault.__cause__ or fault.__context__
+    return isinstance(error, OSError) or any([os.strerror(number) in fault.text for number in REFUSALS])
 
 
 def open_entry(key: bytes, stored: bytes) -> bytes | None:
