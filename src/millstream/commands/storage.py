@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,8 +15,6 @@ from millstream.commands.output import Output, OutputOption, print_json, print_r
 from millstream.commands.settings import ConfigOption, SetOption, load_settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from millstream.maintenance.survey import Survey
 
 app = typer.Typer(
@@ -161,9 +160,10 @@ def _survey(folder: Path) -> Survey:
 def _stopped(folder: Path) -> Iterator[None]:
     """Keep brokers and checkpoints away meanwhile."""
     from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
-    from millstream.runtime.disk.data_dir import check_parts
+    from millstream.runtime.disk.data_dir import advise, check_parts, describe, look_command
     from millstream.runtime.disk.data_folder import StorageFault, check_whole, lock
     from millstream.runtime.start_fault import StartFault
+    from millstream.storage.disk import DiskFault
 
     try:
         check_parts(folder)
@@ -174,8 +174,18 @@ def _stopped(folder: Path) -> Iterator[None]:
         descriptor = lock(folder)
     except StorageFault:
         raise CommandFailed(ExitCode.FAILED, f"A broker is running on {folder}; stop it first.") from None
+    except StartFault as fault:
+        raise CommandFailed(ExitCode.FAILED, f"The data cannot be read: {fault}.", fault.hint) from None
     try:
         with hold_checkpoints(folder):
             yield
+    except BrokenPipeError:
+        raise  # of whoever reads what is printed
+    except DiskFault as fault:
+        hint = advise(folder, fault, look_command(folder))
+        raise CommandFailed(ExitCode.FAILED, f"The data cannot be read: {fault.text}.", hint) from fault
+    except OSError as error:
+        refused = describe(Path(os.fsdecode(error.filename or folder)), error, "cannot be used")
+        raise CommandFailed(ExitCode.FAILED, f"The data cannot be read: {refused}.", refused.hint) from error
     finally:
         os.close(descriptor)

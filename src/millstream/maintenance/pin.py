@@ -44,7 +44,10 @@ class BackupBusy(Exception):
 @contextmanager
 def pin_files(data_dir: Path) -> Iterator[tuple[Path, Plan]]:
     """(folder with the files, what of them to take); the folder goes afterwards."""
-    descriptor = os.open(data_dir / BACKUP_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(data_dir / BACKUP_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DiskFault(f"{BACKUP_LOCK}: {error.strerror or error}") from error
     staging = data_dir / STAGING
     try:
         try:

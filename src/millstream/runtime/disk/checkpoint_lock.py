@@ -6,6 +6,7 @@ goes with the process that has it, however that ends.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -13,15 +14,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from millstream.storage.disk import DiskFault
+
 CHECKPOINT_LOCK: Final = "checkpoint.lock"
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
 def hold_checkpoints(data_dir: Path) -> Iterator[None]:
     """Wait until no checkpoint runs, and let none begin."""
-    descriptor = os.open(data_dir / CHECKPOINT_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = _lock(data_dir / CHECKPOINT_LOCK)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(path: Path) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    except OSError as error:
+        raise DiskFault(f"{path.name}: {error.strerror or error}", error.errno in NO_ROOM) from error
+    return descriptor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -54,10 +55,14 @@ class QueueFolders:
 
     def numbers(self) -> list[int]:
         """Of those that hold something, in order."""
-        if not self._folder.is_dir():
-            return []
-        found = [path for path in self._folder.iterdir() if _is_number(path.name) and path.is_dir()]
-        return sorted([int(path.name) for path in found if any(path.iterdir())])
+        try:
+            if not self._folder.is_dir():
+                return []
+            found = [path for path in self._folder.iterdir() if _is_number(path.name) and path.is_dir()]
+            return sorted([int(path.name) for path in found if any(path.iterdir())])
+        except OSError as error:
+            text = f"{QUEUE_FOLDER}: {error.strerror or error}"
+            raise DiskFault(text, is_missing=error.errno == errno.ENOENT) from error
 
 
 def _is_number(name: str) -> bool:
@@ -74,10 +79,13 @@ def lock(data_dir: Path) -> int:
         raise describe(data_dir / "lock", error, "cannot be opened") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         os.close(descriptor)
         text = f"{data_dir} is in use by another broker"
         raise StorageFault(text, f"fuser -v {data_dir / 'lock'}", DATA_DIR) from None
+    except OSError as error:  # a file system without locks, or with no room for one
+        os.close(descriptor)
+        raise describe(data_dir / "lock", error, "cannot be locked") from None
     return descriptor
 
 

@@ -47,7 +47,10 @@ class LmdbTable(Table):
     """`is_lenient`: damaged entries are given as they are, for whoever looks for them."""
 
     def __init__(self, folder: Path, is_lenient: bool = False) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise DiskFault(f"{folder.name}: {error.strerror or error}", error.errno in NO_ROOM) from error
         self._is_lenient = is_lenient
         file = folder / FILE_NAME
         is_new = _is_absent(file)
