@@ -29,7 +29,9 @@ PLUS: Final = b"+"
 HASH: Final = b"#"
 SLASH: Final = 0x2F
 COMMON_LEVELS_MAX: Final = 4096
-COMMON_LENGTH_MAX: Final = 64  # bytes of a level: what is longer hardly stands in many filters, and stays behind them
+COMMON_LENGTH_MAX: Final = (
+    64  # bytes of a level: what is longer hardly stands in many filters, and stays behind them
+)
 
 
 @final

@@ -27,7 +27,15 @@ FILE_NAME: Final = "data.mdb"
 LOCK_NAME: Final = "lock.mdb"
 LOCK_SIZE: Final = 8192
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-REFUSALS: Final = (*NO_ROOM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EACCES, errno.EROFS)
+REFUSALS: Final = (
+    *NO_ROOM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EAGAIN,
+    errno.EACCES,
+    errno.EROFS,
+)
 SUM: Final = b"\0sum"
 _CHECKSUM: Final = struct.Struct("<I")
 _SUM: Final = struct.Struct("<QI")
