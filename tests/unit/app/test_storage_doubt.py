@@ -3,10 +3,9 @@ of a copy that was restored from a backup."""
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from full_disk import no_room
 
 from millstream.app.server import Millstream
 from millstream.broker.broker import DEFAULT_ACCOUNT
@@ -98,17 +97,6 @@ async def test_the_mark_of_a_restore_goes_with_the_last_session_of_the_backup(tm
     assert await doubted_sessions(copy) == []
     assert not (copy / NAME).exists()
     assert await doubted_sessions(copy) == []
-
-
-@contextmanager
-def no_room() -> Iterator[None]:
-    """No file may grow."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 async def test_the_mark_of_a_restore_stays_while_there_is_no_room_to_say_that_it_goes(tmp_path: Path) -> None:

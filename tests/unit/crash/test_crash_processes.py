@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from crash.processes import command_of, find_descendants, kill_all, open_files_of
 
@@ -18,15 +21,23 @@ child.wait()
 """
 
 
-def test_children_of_children_are_found_and_killed() -> None:
+@pytest.fixture
+def family() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A process and the number of its child, both ended behind the test, whatever it found."""
     command = [sys.executable, "-c", FAMILY, "child"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as head:
         assert head.stdout is not None
         grandchild = int(head.stdout.readline())
-        assert find_descendants(head.pid) == [grandchild]
-        assert command_of(grandchild).split()[-1] == "grandchild"
-        kill_all([grandchild, grandchild])
-        assert head.wait() == 0  # it waited for the one that was killed
+        yield head, grandchild
+        head.kill()  # its child reads the end of its input then, and ends too
+
+
+def test_children_of_children_are_found_and_killed(family: tuple[subprocess.Popen[bytes], int]) -> None:
+    head, grandchild = family
+    assert find_descendants(head.pid) == [grandchild]
+    assert command_of(grandchild).split()[-1] == "grandchild"
+    kill_all([grandchild, grandchild])
+    assert head.wait(60) == 0  # it waited for the one that was killed
     assert command_of(grandchild) == ""
 
 

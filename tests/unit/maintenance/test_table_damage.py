@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import struct
 import sys
 from pathlib import Path
 
 import pytest
 from data_directory import STREAM, WORK, DataDirectory, copy_directory, make_directory
+from full_disk import no_room
 
 from crash.table_layout import TableLayout
 from millstream.storage.disk import DiskFault
@@ -102,13 +102,8 @@ def test_a_queue_whose_entry_cannot_be_read_is_named_and_the_other_one_stays(
 def test_a_table_that_nobody_could_look_at_is_not_damaged(made: DataDirectory) -> None:
     """No room for its lock: a repair would replace what is good."""
     (made.folder / "state" / "lock.mdb").unlink(missing_ok=True)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        with pytest.raises(DiskFault, match=r"lock\.mdb"):
-            made.survey()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with no_room(), pytest.raises(DiskFault, match=r"lock\.mdb"):
+        made.survey()
     assert made.damaged() == []
 
 
