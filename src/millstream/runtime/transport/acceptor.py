@@ -7,6 +7,7 @@ newcomers would wait for as many turns as there are connections in front of them
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 from collections.abc import Callable
@@ -20,6 +21,11 @@ from millstream.runtime.transport.gate import Gate
 BACKLOG: Final = 4096
 ACCEPTS_AT_ONCE: Final = 64
 ACCEPT_PAUSE_S: Final = 0.5  # after one that failed, for want of descriptors
+# Output that the kernel has taken and not sent yet, of all connections together. For one that is not read it keeps up to
+# 4 MiB, and when that is too much for the machine it drops packets of every connection.
+UNSENT_BYTES_ALL: Final = 64 * 1024 * 1024
+UNSENT_BYTES_MAX: Final = 2 * 1024 * 1024  # of one: a share that is larger needs no bound
+UNSENT_BYTES_MIN: Final = 32 * 1024
 
 OnAccepted = Callable[[socket.socket, str], None]  # a connection, and the address of its peer
 MakeSocket = Callable[[int, int, int], socket.socket]  # of a family, a type and a protocol
@@ -113,6 +119,7 @@ class Acceptor:
                 self._loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
                 return
             link.setblocking(False)
+            _bound_unsent(link, self._gate.connections)
             self._on_accepted(link, str(peer[0]))
 
     def _tell(self, listening: socket.socket, error: OSError) -> None:
@@ -134,6 +141,19 @@ class Acceptor:
 
     async def wait_closed(self) -> None:
         """Nothing is left to wait for."""
+
+
+def find_unsent_max(connections: int) -> int:
+    """Bytes of output that the kernel may keep unsent for one of so many connections; 0: as many as it likes."""
+    share = UNSENT_BYTES_ALL // max(1, connections)
+    return 0 if share >= UNSENT_BYTES_MAX else max(UNSENT_BYTES_MIN, share)
+
+
+def _bound_unsent(link: socket.socket, connections: int) -> None:
+    size = find_unsent_max(connections)
+    if size and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        with contextlib.suppress(OSError):  # it has gone already, as the loop will find
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size)
 
 
 class PlainServer(Acceptor):

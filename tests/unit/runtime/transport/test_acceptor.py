@@ -15,7 +15,14 @@ from fake_transport import GateWorld
 from millstream.broker.conditions import DESCRIPTORS_EXHAUSTED
 from millstream.model.limits import Limits
 from millstream.runtime.transport import acceptor as acceptor_module
-from millstream.runtime.transport.acceptor import ACCEPTS_AT_ONCE, Acceptor, PlainServer
+from millstream.runtime.transport.acceptor import (
+    ACCEPTS_AT_ONCE,
+    UNSENT_BYTES_ALL,
+    UNSENT_BYTES_MIN,
+    Acceptor,
+    PlainServer,
+    find_unsent_max,
+)
 from millstream.runtime.transport.listeners import listen_fault
 
 TURNS = 5  # accept, begin, connect, and two for the loop itself
@@ -47,6 +54,38 @@ def test_many_connections_are_accepted_in_one_turn(runner: asyncio.Runner) -> No
         return len(made)
 
     assert runner.run(count_served()) == ACCEPTS_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("connections", "size"),
+    [
+        (0, 0),
+        (32, 0),
+        (33, UNSENT_BYTES_ALL // 33),
+        (1000, UNSENT_BYTES_ALL // 1000),
+        (100_000, UNSENT_BYTES_MIN),
+    ],
+)
+def test_the_kernel_keeps_less_output_for_each_of_many_connections(connections: int, size: int) -> None:
+    assert find_unsent_max(connections) == size
+
+
+@pytest.mark.parametrize("connections", [1, 1000])
+def test_a_connection_that_is_accepted_gets_its_share_of_the_output_that_is_kept(
+    runner: asyncio.Runner, connections: int
+) -> None:
+    async def accept() -> int:
+        loop = asyncio.get_running_loop()
+        gate = GateWorld(Limits()).gate
+        gate.connections = connections
+        accepted: asyncio.Future[socket.socket] = loop.create_future()
+        acceptor = Acceptor(gate, loop, lambda link, address: accepted.set_result(link))
+        await acceptor.open("127.0.0.1", 0)
+        with socket.create_connection(acceptor.sockets[0].getsockname()), await accepted as link:
+            acceptor.close()
+            return link.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
+
+    assert runner.run(accept()) == find_unsent_max(connections)
 
 
 class Exhausted(socket.socket):
