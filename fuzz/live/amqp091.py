@@ -9,14 +9,14 @@ from collections.abc import Callable
 from fuzz.live.script import Script, make_script
 
 QUEUES = [
-    b"work",
+    b"tasks",
     b"stream",
     b"jobs/new",
     b"fuzz.a",
     b"fuzz.b",
     b"fuzz.c",
     b"",
-    b"$dlq/work",
+    b"$dlq/tasks",
     b"amq.gen-x",
     b"nope",
 ]
@@ -41,7 +41,7 @@ KEYS = [
     b"a.*",
     b"#",
     b"*.#",
-    b"work",
+    b"tasks",
     b"fuzz.a",
     b"a/b",
     b"k" * 255,
@@ -210,7 +210,7 @@ PROPERTIES = (
     (12, lambda chance: bytes((chance.choice((0, 1, 2, 2, 255)),))),
     (11, lambda chance: bytes((chance.choice((0, 1, 9, 10, 255)),))),
     (10, lambda chance: short(chance.choice((b"c1", b"", b"k" * 255)))),
-    (9, lambda chance: short(chance.choice((b"amq.rabbitmq.reply-to", b"work", b"")))),
+    (9, lambda chance: short(chance.choice((b"amq.rabbitmq.reply-to", b"tasks", b"")))),
     (8, lambda chance: short(chance.choice((b"0", b"1", b"50", b"-1", b"x", b"", b"99999999999999999999")))),
     (7, lambda chance: short(b"m1")),
     (6, lambda chance: struct.pack(">Q", chance.choice((0, 1, 1 << 40, (1 << 64) - 1)))),

@@ -60,7 +60,7 @@ TARGETS = [
     ),
     *(
         "/v1/queues/stream",
-        "/v1/queues/work",
+        "/v1/queues/tasks",
         "/v1/queues/nope",
         "/v1/queues/stream/offset?timestamp=0",
         "/v1/queues/%00",
@@ -76,7 +76,7 @@ TARGETS = [
     ),
     *("/v1/queues/stream/records?topic=%23&since=0&until=99999999999999999999", "/v1/queues/stream/groups/g"),
     *(
-        "/v1/stages?query=q&batch=0&partition=0&attempt=0&queue=work",
+        "/v1/stages?query=q&batch=0&partition=0&attempt=0&queue=tasks",
         "/v1/stages?query=q&batch=0&stage=x",
         "/v1/commits",
     ),

@@ -14,14 +14,14 @@ from fuzz.live.script import Script, make_script
 CLIENTS = [b"fuzz-%d" % number for number in range(40)] + [b"", b"worker-1", b"worker-2"]
 TOPICS = [
     *(b"a", b"a/b", b"a/b/c", b"/", b"//", b"plant/press", b"\xc3\xa9t\xc3\xa9", b"$SYS/x", b"$SYS"),
-    *(b"$queue/work", b"$queue/work", b"$queue/stream", b"$queue/jobs/new", b"$queue/light", b"$dlq/work"),
+    *(b"$queue/tasks", b"$queue/tasks", b"$queue/stream", b"$queue/jobs/new", b"$queue/light", b"$dlq/tasks"),
     *(
-        b"$queue/work/$ack",
-        b"$queue/work/$reject",
-        b"$queue/work/$nack",
+        b"$queue/tasks/$ack",
+        b"$queue/tasks/$reject",
+        b"$queue/tasks/$nack",
         b"$queue/",
         b"$queue",
-        b"$queue/$dlq/work",
+        b"$queue/$dlq/tasks",
     ),
     *(b"", b"#", b"a/+", b"$share/g/a", b"\xed\xa0\x80", b"a\x00b", b"t" * 300, b"/".join([b"l"] * 40)),
     *(
@@ -45,7 +45,7 @@ FILTERS = [
         b"$queue/+",
         b"$queue/#",
         b"$dlq/#",
-        b"$dlq/work",
+        b"$dlq/tasks",
     ),
     *(
         b"$share/g/a/#",
@@ -54,7 +54,7 @@ FILTERS = [
         b"$share/g",
         b"$share/g/",
         b"$share/+/a",
-        b"$share/g/$queue/work",
+        b"$share/g/$queue/tasks",
     ),
     *(
         b"$share/g/$SYS/#",
@@ -63,7 +63,7 @@ FILTERS = [
         b"+a",
         b"plant/#",
         b"$queue/stream",
-        b"$queue/work",
+        b"$queue/tasks",
         b"$queue/light",
     ),
 ]
@@ -83,7 +83,7 @@ WORDS = [
         (b"sequence", b"18446744073709551616"),
     ),
     *(
-        (b"message-id", b"work:0"),
+        (b"message-id", b"tasks:0"),
         (b"message-id", b"0"),
         (b"group-id", b"g"),
         (b"offset", b"0"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from amqp091_traffic import FullableStore, client_with, consume, frames_of, publish, queue, ready
-from amqp091_world import AmqpWorld
+from amqp091_world import AmqpPeer, AmqpWorld
 from fakes import HeldStore
 
 from millstream.model.errors import Reason
@@ -158,13 +158,19 @@ def test_a_commit_with_a_copy_for_nobody_publishes_nothing_of_it() -> None:
     assert ready(world) == 0
 
 
-def test_a_commit_waits_for_a_disk_that_is_behind() -> None:
+def commit_behind_disk() -> tuple[FullableStore, AmqpWorld, AmqpPeer]:
+    """A commit of one publish, which waits because the disk is behind."""
     store = FullableStore()
     world = AmqpWorld(store=store)
     peer = client_with(world, queue(), TxSelect())
     peer.receive(publish(b"q"))
     store.is_behind = True
     assert peer.say(TxCommit(), 1) == []
+    return store, world, peer
+
+
+def test_a_commit_waits_for_a_disk_that_is_behind() -> None:
+    store, world, peer = commit_behind_disk()
     assert ready(world) == 0
     store.is_behind = False
     make_safe(world, store)
@@ -173,12 +179,7 @@ def test_a_commit_waits_for_a_disk_that_is_behind() -> None:
 
 
 def test_a_commit_that_waits_for_a_disk_is_refused_when_the_disk_is_full() -> None:
-    store = FullableStore()
-    world = AmqpWorld(store=store)
-    peer = client_with(world, queue(), TxSelect())
-    peer.receive(publish(b"q"))
-    store.is_behind = True
-    assert peer.say(TxCommit(), 1) == []
+    store, world, peer = commit_behind_disk()
     store.is_full = True
     world.context.on_tick(world.now_ns)
     world.settle_down()

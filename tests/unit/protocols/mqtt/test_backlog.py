@@ -131,14 +131,23 @@ def test_a_small_subscribe_is_answered_on_the_spot() -> None:
     assert world.broker.tasks.count() == 0
 
 
+def lasting() -> Properties:
+    """Of a session that outlives its connection."""
+    properties = Properties()
+    properties.session_expiry_interval = 100
+    return properties
+
+
+def reader_and_client_with_a_will(world: MqttWorld) -> tuple[MqttPeer, MqttPeer]:
+    reader = world.client(Connect(5, "reader"))
+    reader.send(Subscribe(1, [SubscribeEntry(b"#", 1)]))
+    return reader, world.client(Connect(5, "c", properties=lasting(), will=Will(b"will", b"gone")))
+
+
 def test_a_client_that_leaves_is_heard_to_the_end() -> None:
     """Lost right behind its packets: they count as if they had been acted on at once, and DISCONNECT takes the will back."""
     world = MqttWorld()
-    reader = world.client(Connect(5, "reader"))
-    reader.send(Subscribe(1, [SubscribeEntry(b"#", 1)]))
-    properties = Properties()
-    properties.session_expiry_interval = 100
-    peer = world.client(Connect(5, "c", properties=properties, will=Will(b"will", b"gone")))
+    reader, peer = reader_and_client_with_a_will(world)
     read(peer, wide(1, 900), Publish(b"last", b"words", 1, packet_id=2), Disconnect())
     peer.lose()
     world.settle_down()
@@ -150,11 +159,9 @@ def test_a_client_that_leaves_is_heard_to_the_end() -> None:
 
 def test_a_takeover_does_not_wait_for_what_the_older_connection_had_sent() -> None:
     world = MqttWorld()
-    properties = Properties()
-    properties.session_expiry_interval = 100
-    older = world.client(Connect(5, "c", properties=properties))
+    older = world.client(Connect(5, "c", properties=lasting()))
     read(older, wide(1, 900), Publish(b"f/1/x", b"late"))
-    newer = world.client(Connect(5, "c", clean_start=False, properties=properties))
+    newer = world.client(Connect(5, "c", clean_start=False, properties=lasting()))
     assert older.link.is_closed
     assert world.broker.tasks.count() == 0
     assert 0 < held(newer) < 900
@@ -167,14 +174,10 @@ def test_a_takeover_does_not_wait_for_what_the_older_connection_had_sent() -> No
 def test_a_takeover_knows_how_the_older_connection_had_ended(reason: int, wills: list[bytes]) -> None:
     """Its DISCONNECT waits behind a SUBSCRIBE of many slices."""
     world = MqttWorld()
-    reader = world.client(Connect(5, "reader"))
-    reader.send(Subscribe(1, [SubscribeEntry(b"#", 1)]))
-    properties = Properties()
-    properties.session_expiry_interval = 100
-    older = world.client(Connect(5, "c", properties=properties, will=Will(b"will", b"gone")))
+    reader, older = reader_and_client_with_a_will(world)
     read(older, wide(1, 900), Disconnect(reason))
     older.lose()
-    world.client(Connect(5, "c", clean_start=False, properties=properties))
+    world.client(Connect(5, "c", clean_start=False, properties=lasting()))
     assert [packet.topic for packet in reader.take() if isinstance(packet, Publish)] == wills
     assert older.link.is_closed
     assert world.broker.tasks.count() == 0
