@@ -21,7 +21,7 @@ from millstream.maintenance.backup_check import BackupCheck
 from millstream.maintenance.backup_manifest import TABLE_NAME
 from millstream.maintenance.backup_plan import Plan, PlannedFile, plan_log, plan_segments
 from millstream.runtime.disk.checkpoint_lock import hold_checkpoints
-from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.files import RealDisk, refuse
 from millstream.runtime.disk.lmdb_table import MAP_SIZE, LmdbTable, find_table_fault
 from millstream.storage.disk import DiskFault
 from millstream.storage.log.files import file_number
@@ -47,7 +47,7 @@ def pin_files(data_dir: Path) -> Iterator[tuple[Path, Plan]]:
     try:
         descriptor = os.open(data_dir / BACKUP_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise DiskFault(f"{BACKUP_LOCK}: {error.strerror or error}") from error
+        refuse(error, BACKUP_LOCK)
     staging = data_dir / STAGING
     try:
         try:

@@ -6,7 +6,6 @@ goes with the process that has it, however that ends.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -14,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from millstream.storage.disk import DiskFault
+from millstream.runtime.disk.files import refuse
 
 CHECKPOINT_LOCK: Final = "checkpoint.lock"
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -39,5 +37,5 @@ def _lock(path: Path) -> int:
             os.close(descriptor)
             raise
     except OSError as error:
-        raise DiskFault(f"{path.name}: {error.strerror or error}", error.errno in NO_ROOM) from error
+        refuse(error, path.name)
     return descriptor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import secrets
@@ -13,6 +12,7 @@ from typing import Final
 from millstream.runtime.disk.data_dir import KEY as DATA_DIR
 from millstream.runtime.disk.data_dir import describe
 from millstream.runtime.disk.failpoints import find_failpoints
+from millstream.runtime.disk.files import refuse
 from millstream.runtime.disk.lmdb_table import LmdbTable, find_table_fault
 from millstream.runtime.start_fault import StartFault
 from millstream.storage.directory import Directory, check_queues, open_directory, read_manifest
@@ -61,8 +61,7 @@ class QueueFolders:
             found = [path for path in self._folder.iterdir() if _is_number(path.name) and path.is_dir()]
             return sorted([int(path.name) for path in found if any(path.iterdir())])
         except OSError as error:
-            text = f"{QUEUE_FOLDER}: {error.strerror or error}"
-            raise DiskFault(text, is_missing=error.errno == errno.ENOENT) from error
+            refuse(error, QUEUE_FOLDER)
 
 
 def _is_number(name: str) -> bool:

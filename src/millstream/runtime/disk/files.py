@@ -15,7 +15,8 @@ from millstream.storage.disk import Disk, DiskFault, DiskFile
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def _refuse(error: OSError, name: str) -> NoReturn:
+def refuse(error: OSError, name: str) -> NoReturn:
+    """What the system has refused, as a fault of the disk."""
     raise DiskFault(
         f"{name}: {error.strerror or error}", error.errno in _FULL, is_missing=error.errno == errno.ENOENT
     ) from error
@@ -43,14 +44,14 @@ class RealFile(DiskFile):
                 rest = memoryview(rest)[written:]
                 at += written
         except OSError as error:
-            _refuse(error, self._name)
+            refuse(error, self._name)
 
     def write_parts(self, offset: i64, head: bytes, rest: bytes) -> None:
         """Without a copy of what may be large."""
         try:
             written = os.pwritev(self._descriptor, (head, rest), int(offset))
         except OSError as error:
-            _refuse(error, self._name)
+            refuse(error, self._name)
         if written < len(head) + len(rest):
             self.write_at(offset + written, (head + rest)[written:])
 
@@ -66,7 +67,7 @@ class RealFile(DiskFile):
                 at += len(part)
                 left -= len(part)
         except OSError as error:
-            _refuse(error, self._name)
+            refuse(error, self._name)
         return b"".join(parts)
 
     def sync(self) -> None:
@@ -82,13 +83,13 @@ class RealFile(DiskFile):
         try:
             os.ftruncate(self._descriptor, int(size))
         except OSError as error:
-            _refuse(error, self._name)
+            refuse(error, self._name)
 
     def size(self) -> i64:
         try:
             return os.fstat(self._descriptor).st_size
         except OSError as error:
-            _refuse(error, self._name)
+            refuse(error, self._name)
 
     def close(self) -> None:
         try:
@@ -113,7 +114,7 @@ class RealDisk(Disk):
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            _refuse(error, name)
+            refuse(error, name)
         try:
             if size:
                 os.posix_fallocate(descriptor, 0, int(size))
@@ -123,14 +124,14 @@ class RealDisk(Disk):
             with suppress(OSError):  # the first fault is told, and the next try removes what is left of it
                 path.unlink(missing_ok=True)
                 del self._unfinished[name]
-            _refuse(error, name)
+            refuse(error, name)
         return RealFile(descriptor, name)
 
     def open(self, name: str) -> DiskFile:
         try:
             return RealFile(os.open(self._root / name, os.O_RDWR | os.O_CLOEXEC), name)
         except OSError as error:
-            _refuse(error, name)
+            refuse(error, name)
 
     def names(self, folder: str) -> list[str]:
         path = self._root / folder
@@ -141,14 +142,14 @@ class RealDisk(Disk):
                 raise DiskFault(f"{folder}: it is a link to what is not there") from error
             return []
         except OSError as error:
-            _refuse(error, folder)
+            refuse(error, folder)
         return sorted([f"{folder}/{entry.name}" for entry in entries if _may_be_file(entry)])
 
     def make_folder(self, folder: str) -> None:
         try:
             (self._root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            _refuse(error, folder)
+            refuse(error, folder)
         parent = Path(folder).parent
         while True:
             self.sync_folder(str(parent))
@@ -160,7 +161,7 @@ class RealDisk(Disk):
         try:
             os.replace(self._root / old, self._root / new)
         except OSError as error:
-            _refuse(error, old)
+            refuse(error, old)
 
     def remove(self, name: str) -> None:
         try:
@@ -168,13 +169,13 @@ class RealDisk(Disk):
         except FileNotFoundError:
             pass
         except OSError as error:
-            _refuse(error, name)
+            refuse(error, name)
 
     def sync_folder(self, folder: str) -> None:
         try:
             descriptor = os.open(self._root / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:  # nothing was synced: no descriptor, or no folder
-            _refuse(error, folder)
+            refuse(error, folder)
         try:
             os.fsync(descriptor)
         except OSError as error:

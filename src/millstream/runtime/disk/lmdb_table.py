@@ -16,7 +16,7 @@ import lmdb
 from google_crc32c import extend
 from google_crc32c import value as checksum_of
 
-from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.disk.files import RealDisk, refuse
 from millstream.storage.disk import DiskFault
 from millstream.storage.table.check import CheckedTable
 from millstream.storage.table.pages import TablePages
@@ -58,7 +58,7 @@ class LmdbTable(Table):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise DiskFault(f"{folder.name}: {error.strerror or error}", error.errno in NO_ROOM) from error
+            refuse(error, folder.name)
         self._is_lenient = is_lenient
         file = folder / FILE_NAME
         is_new = _is_absent(file)
