@@ -22,7 +22,7 @@ from benchmarks.memory_suite.clients import Gone
 from benchmarks.memory_suite.floods import FLOODS, MIB, Target
 from benchmarks.memory_suite.limited_broker import LimitedBroker
 from benchmarks.memory_suite.limited_group import LimitedGroup, NoGroup
-from benchmarks.memory_suite.policies import count_policies
+from benchmarks.memory_suite.policies import Policies, count_policies
 from benchmarks.memory_suite.probe import Probe
 from benchmarks.memory_suite.verdicts import MemoryRun, check_memory_run, slowest_floods
 from benchmarks.suite.brokers import BrokerFault
@@ -106,12 +106,12 @@ def run(broker: LimitedBroker, group: LimitedGroup, parsed: argparse.Namespace) 
             waited_after, others_after = read_others_share(broker.pid)
             foreign_ns = max(0, waited_after - waited - (others_after - others))
             found.disturbed = foreign_ns / 1e9 / (time.monotonic() - began)
-            found.counters = wait_normal(broker.port)
+            found.counters = wait_normal(broker.port, broker.folder / "log")
             found.resident_after_mib = broker.resident() // MIB
             found.windows = probe.end()
     finally:
         probe.kill()
-    found.policies = count_policies((broker.folder / "log").read_text(errors="replace").splitlines())
+    found.policies = read_policies(broker.folder / "log")
     for row in rows:
         row["ordinary"] = found.windows.get(row["window"], {})
     return report(found, rows, time.monotonic() - began)
@@ -160,14 +160,19 @@ def run_flood(name: str, target: Target, broker: LimitedBroker, group: LimitedGr
     }
 
 
-def wait_normal(port: int) -> dict[str, str]:
-    """The broker's own figures when its memory is normal again, or when the time for that is over."""
+def wait_normal(port: int, log: Path) -> dict[str, str]:
+    """The broker's own figures when its memory is normal again and the log says so, or when the time for that is over."""
     deadline = time.monotonic() + SETTLE_S
     while True:
         found = read_memory_counters(port)
-        if found.get("memory/state") == "normal" or time.monotonic() > deadline:
+        is_over = found.get("memory/state") == "normal" and not read_policies(log).still_held()
+        if is_over or time.monotonic() > deadline:
             return found
         time.sleep(1)
+
+
+def read_policies(log: Path) -> Policies:
+    return count_policies(log.read_text(errors="replace").splitlines())
 
 
 def read_memory_counters(port: int) -> dict[str, str]:

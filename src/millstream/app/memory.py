@@ -29,7 +29,7 @@ BYTES_PER_STEP: Final = 8192  # that it had, which are freed one by one
 COLLECTED_MAX: Final = (
     20_000  # connections, sessions and queues; with more, the garbage collector holds the loop for too long
 )
-RECORDS_PER_OBJECT: Final = 10
+SMALL_PER_OBJECT: Final = 10
 STUCK_NS: Final = 1_000_000_000  # a connection that takes nothing for so long stands still
 
 
@@ -64,12 +64,15 @@ class BrokerHeap(Heap):
         give_back_freed_memory()
 
     def _count(self) -> int:
-        """Of what the collector would look at: connections, sessions, queues, and records in memory, which are small."""
+        """Of what the collector would look at: connections, sessions and queues, and the small ones: records in memory, levels
+        of the topics of retained messages."""
         count = 0 if self._gate is None else len(self._gate.links)
         for account in [] if self._broker is None else self._broker.accounts.values():
             queues = account.queues.catalog.queues.values()
-            records = sum(int(queue.tail.end - queue.tail.first) for queue in queues)
-            count += len(account.sessions) + len(queues) + records // RECORDS_PER_OBJECT
+            small = sum(int(queue.tail.end - queue.tail.first) for queue in queues) + int(
+                account.retained.nodes
+            )
+            count += len(account.sessions) + len(queues) + small // SMALL_PER_OBJECT
         return count
 
 

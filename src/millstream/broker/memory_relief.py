@@ -28,6 +28,8 @@ TOLD_NS: Final[i64] = NANOSECONDS  # between two times that held publishers are 
 SHED_NS: Final[i64] = 250_000_000  # what was shed needs so long to show
 ALONE: Final = ("input", "queue_tails", "transient_queues", "retained", "wills")  # kinds that share nothing
 READ_BYTES: Final[i64] = 512 * 1024  # what a publisher that goes on may bring with its first read
+NORMAL_NS: Final[i64] = 5 * NANOSECONDS  # it has not been high for so long: the condition ends
+KEPT_TRIMS: Final[i64] = 3  # in a row without less memory: what nothing explains is fragmented
 
 
 @final
@@ -50,12 +52,24 @@ class MemoryRelief:
         self._peak: i64 = 0  # of what the survey found, since it got high
         self._peak_resident: i64 = 0
         self._reusable: i64 = 0
+        self._high_ns: i64 = 0  # when it was high last
+        self._critical_ns: i64 = 0  # the same
+        self._base: i64 = -1  # resident, apart from what the survey finds; -1: not known
+        self._trimmed: i64 = 0  # resident after the last trim
+        self._kept_trims: i64 = 0  # in a row: it did not get less
 
     def on_tick(self, now_ns: i64) -> None:
         memory = self._broker.memory
         if memory.limit == 0:
             return
-        if memory.is_high or self._reusable or now_ns - self._surveyed_ns >= 10 * SURVEY_NS:
+        if memory.resident == 0:
+            memory.look()
+        if (
+            memory.is_high
+            or self._reusable
+            or memory.fragmented
+            or now_ns - self._surveyed_ns >= 10 * SURVEY_NS
+        ):
             self._begin_survey(now_ns)
         if not self._is_surveyed and not self._survey.is_going_on:
             self._is_surveyed = True
@@ -63,11 +77,13 @@ class MemoryRelief:
         memory.retained = retained_bytes(self._broker)
         memory.on_tick(self._reusable, self._outside)
         if memory.is_high:
+            self._high_ns = now_ns
             self._relieve(now_ns)
-        elif self._was_high:
+        else:
             self._was_high = False
-            self._broker.health.end(MEMORY_CRITICAL)
-            self._broker.health.end(MEMORY_HIGH)
+            if now_ns - self._high_ns >= NORMAL_NS:
+                self._broker.health.end(MEMORY_CRITICAL)
+                self._broker.health.end(MEMORY_HIGH)
         if not memory.is_high:
             self._port.resume(max(4, (memory.high_mark - memory.used()) // READ_BYTES))
 
@@ -98,6 +114,19 @@ class MemoryRelief:
             freed -= max(0, self._peak_resident - memory.resident)
             alone: i64 = sum([memory.by_kind[name] for name in ALONE])  # that is in use, whatever else is
             self._reusable = max(0, min(freed, memory.resident - alone))
+        self._find_fragmented(total)
+
+    def _find_fragmented(self, total: i64) -> None:
+        """The allocator gives back only what is free in one piece. What remains resident, and is neither the process itself nor
+        anything that the survey found, is free for what comes."""
+        memory = self._broker.memory
+        if self._base < 0 or (total < memory.limit // 16 and memory.resident - total < self._base):
+            self._base = max(0, memory.resident - total)
+        if not memory.is_high and memory.resident < memory.high_mark:
+            self._kept_trims = 0
+            memory.fragmented = 0
+        elif self._kept_trims >= KEPT_TRIMS or memory.fragmented:
+            memory.fragmented = max(0, memory.resident - (self._base + total) * 5 // 4)
 
     # ----------------------------------------------------------------- relief
 
@@ -113,8 +142,9 @@ class MemoryRelief:
                 account.router.forget_all()
         broker.health.begin(MEMORY_HIGH, self._describe_cause())
         if memory.is_critical:
+            self._critical_ns = now_ns
             broker.health.begin(MEMORY_CRITICAL, self._describe_cause())
-        else:
+        elif now_ns - self._critical_ns >= NORMAL_NS:
             broker.health.end(MEMORY_CRITICAL)
         if used < self._least - memory.limit // 100:
             self._least = used
@@ -137,6 +167,9 @@ class MemoryRelief:
             self._gave_back_ns = now_ns
             self._port.give_back()
             memory.look()
+            is_kept = memory.resident > self._trimmed - memory.limit // 128
+            self._kept_trims = self._kept_trims + 1 if is_kept else 0
+            self._trimmed = memory.resident
 
     def _tell_held(self, now_ns: i64) -> None:
         name, count = self._port.find_held()

@@ -16,6 +16,8 @@ from millstream.broker.session import Session
 from millstream.broker.tasks import Task
 from millstream.model.memory_budget import MESSAGE_OVERHEAD, NODE_OVERHEAD, RETAINED_OVERHEAD
 from millstream.queues.queue import Queue
+from millstream.security.quota import CONNECTIONS, QUEUES, SESSIONS, SUBSCRIPTIONS
+from millstream.security.quotas import WEIGHTS
 
 DELIVERY_OVERHEAD: Final[i64] = 160  # a delivery and its places in a session
 RECORD_OVERHEAD: Final[i64] = 64  # a record in the tail of a durable queue
@@ -36,10 +38,12 @@ class MemorySurvey(Task):
         self._session_queues: i64 = 0
         self._tails: i64 = 0
         self._transient: i64 = 0
+        self._connections: i64 = 0
         self.is_going_on = False
 
     def begin(self, lines: list[Line]) -> None:
         self._lines = lines
+        self._connections = len(lines)
         for account in self._broker.accounts.values():
             self._sessions.extend(account.sessions.values())
             self._queues.extend(account.queues.catalog.queues.values())
@@ -83,8 +87,14 @@ class MemorySurvey(Task):
     def by_kind(self) -> dict[str, int]:
         """What it found, when it is over."""
         caches: i64 = 0
+        sessions: i64 = 0
+        queues: i64 = 0
+        subscriptions: i64 = 0
         for account in self._broker.accounts.values():
             caches += (account.router.cache_weight() + account.exchanges.cache_weight()) * ROUTE_OVERHEAD
+            sessions += len(account.sessions)
+            queues += len(account.queues.catalog.queues)
+            subscriptions += account.quotas.whole.used[SUBSCRIPTIONS] + account.exchanges.binding_count()
         return {
             "send_queues": self._send_queues,
             "input": self._input,
@@ -95,6 +105,10 @@ class MemorySurvey(Task):
             "wills": int(self._broker.memory.wills),
             "caches": caches,
             "log": self._broker.store.backlog_bytes(),
+            "connections": int(self._connections * WEIGHTS[CONNECTIONS]),
+            "sessions": int(sessions * WEIGHTS[SESSIONS]),
+            "queues": int(queues * WEIGHTS[QUEUES]),
+            "subscriptions": int(subscriptions * WEIGHTS[SUBSCRIPTIONS]),
         }
 
 

@@ -7,6 +7,7 @@ memory grow adds to `intake`, and as soon as that reaches `check_at` the size is
 Invariants
 - Above the high mark `is_high` is true, above the critical mark `is_critical` is true as well; both end 5 % lower.
 - What is large is refused first (`refuses`): what is small only where the limit itself is reached.
+- Memory that is fragmented, free between what is in use, counts against no mark until 95 % of the limit are resident.
 - With a limit of 0 nothing is ever measured and neither is ever true.
 """
 
@@ -57,6 +58,9 @@ class MemoryBudget:
         self.intake: i64 = 0  # bytes that may have made memory grow, since the start
         self.check_at: i64 = 0 if self.limit else NEVER  # of `intake`: time to measure
         self.resident: i64 = 0  # as last measured
+        self.fragmented: i64 = (
+            0  # of that: free between what is in use, so that the system cannot have it back
+        )
         self.is_high = False
         self.is_critical = False
         self.unsent_high: i64 = limits.unsent_bytes_high  # of one connection, smaller the more of them lag
@@ -88,11 +92,17 @@ class MemoryBudget:
         self._quiet_ticks = 0
         resident: i64 = meter.resident_bytes()
         if resident < self.resident:
-            self._reusable = max(0, self._reusable - (self.resident - resident))
+            given_back: i64 = self.resident - resident
+            self._reusable = max(0, self._reusable - given_back)
+            self.fragmented = max(0, self.fragmented - given_back)
         self.resident = resident
         used: i64 = self.used()
         slack: i64 = self.limit // 20
-        full: i64 = resident if resident >= self.critical_mark else used
+        full: i64 = used
+        if resident >= self.limit - slack:
+            full = resident
+        elif resident - self.fragmented >= self.critical_mark:
+            full = resident - self.fragmented
         self.is_critical = full >= (self.critical_mark - slack if self.is_critical else self.critical_mark)
         self.is_high = self.is_critical or used >= (
             self.high_mark - slack if self.is_high else self.high_mark
@@ -103,7 +113,7 @@ class MemoryBudget:
     def used(self) -> i64:
         """What counts against the marks: the resident size without what is known to be free in it, or as much as the rest
         of the control group leaves."""
-        own: i64 = self.resident - self._reusable
+        own: i64 = self.resident - max(self._reusable, self.fragmented)
         return self._outside if self._outside > own else own
 
     def on_tick(self, reusable: i64, outside: i64) -> None:
@@ -131,6 +141,7 @@ class MemoryBudget:
             "critical_watermark": str(self.critical_mark),
             "used": str(self.used()),
             "resident": str(self.resident),
+            "fragmented": str(self.fragmented),
             "connections_dropped": str(self.connections_dropped),
             "refused": str(self.refused),
         }

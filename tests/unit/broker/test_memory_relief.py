@@ -6,7 +6,7 @@ import pytest
 from fakes import MEMORY_LIMIT, FakeLine, World
 from queue_world import FakeConsumer, purge
 
-from millstream.broker.conditions import MEMORY_CRITICAL, MEMORY_HIGH, PUBLISHERS_SLOWED
+from millstream.broker.conditions import MEMORY_CRITICAL, MEMORY_HIGH, PUBLISHERS_SLOWED, Condition
 from millstream.broker.line import Line
 from millstream.broker.memory_port import MemoryPort, Offender
 from millstream.broker.memory_relief import MemoryRelief
@@ -102,10 +102,25 @@ class ReliefWorld(World):
 def test_conditions_begin_and_end_with_the_states() -> None:
     world = ReliefWorld()
     seen = []
-    for percent in (10, 75, 95, 75, 10):
-        world.tick(percent)
+    for percent, seconds in ((10, 0.1), (75, 0.1), (95, 0.1), (75, 5.0), (10, 5.0)):
+        world.tick(percent, seconds)
         seen.append([each.condition for each in world.broker.health.active()])
     assert seen == [[], [MEMORY_HIGH], [MEMORY_HIGH, MEMORY_CRITICAL], [MEMORY_HIGH], []]
+
+
+def test_a_condition_goes_on_until_memory_was_normal_for_five_seconds() -> None:
+    world = ReliefWorld()
+    began = ended = 0
+    held: set[Condition] = set()
+    for number in range(40):
+        world.tick((95, 75, 60)[number % 3], 0.5)
+        active = {each.condition for each in world.broker.health.active()}
+        began += len(active - held)
+        ended += len(held - active)
+        held = active
+    assert (began, ended) == (2, 0)
+    world.tick(60, 5.0)
+    assert world.broker.health.active() == []
 
 
 def test_publishers_go_on_only_when_memory_is_below_the_high_mark() -> None:
@@ -318,6 +333,50 @@ def test_what_many_shared_and_let_go_does_not_count_as_more_free_memory_than_the
     before = world.depth("q")
     world.tick(91, 0.3)
     assert world.depth("q") < before
+
+
+def test_what_stays_resident_and_holds_nothing_counts_as_fragmented_once_trims_bring_nothing() -> None:
+    world = ReliefWorld()
+    memory = world.broker.memory
+    world.tick(10, 11.0)
+    world.fill_transient("q", 100, MEMORY_LIMIT // 1000)
+    world.tick(92, 1.1)
+    seen = []
+    for _ in range(4):
+        seen.append(memory.state())
+        world.tick(92, 1.1)
+    assert seen == ["critical", "critical", "critical", "normal"]
+    # the process itself, and what the queue has kept, and a quarter more
+    assert MEMORY_LIMIT * 12 // 100 < int(memory.used()) < MEMORY_LIMIT * 30 // 100
+    world.tick(95.1)
+    assert memory.is_critical  # whatever is free in it
+    for _ in range(2):
+        world.tick(60, 1.1)
+    assert int(memory.fragmented) == 0
+
+
+def test_what_a_peak_has_left_behind_is_trimmed_before_it_counts_as_fragmented() -> None:
+    world = ReliefWorld()
+    world.tick(10, 11.0)
+    for percent in (90, 88, 86, 84, 82, 80, 78, 76, 74, 72):
+        world.tick(percent, 2.1)
+        assert int(world.broker.memory.fragmented) == 0
+
+
+def test_sessions_queues_subscriptions_and_connections_are_memory_themselves() -> None:
+    world = ReliefWorld()
+    for number in range(100):
+        session, _ = world.connect(f"s{number}")
+        world.subscribe(session, b"t/%d" % number, 1)
+        world.account.queues.catalog.declare(f"q{number}", Definition(EPHEMERAL))
+    survey = MemorySurvey(world.broker)
+    survey.begin([FakeLine() for _ in range(100)])
+    world.broker.work_off_tasks()
+    found = survey.by_kind()
+    assert found["sessions"] == 100 * 4096
+    assert found["queues"] == 100 * 8192
+    assert found["subscriptions"] == 100 * 1024
+    assert found["connections"] == 100 * 16384
 
 
 def test_a_full_control_group_slows_publishers_too() -> None:

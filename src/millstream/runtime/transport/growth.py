@@ -8,6 +8,8 @@ from mypy_extensions import i64
 
 LIGHT_NS: Final[i64] = 100_000_000
 LIGHT_BYTES: Final[i64] = 64 * 1024  # who brings no more in that time is never held
+SENT_BYTES: Final[i64] = 4096  # who sends no more in a second has many receivers rather than much to say
+BYTE_NS: Final[i64] = 1_000_000_000 // SENT_BYTES
 
 
 @final
@@ -15,6 +17,8 @@ class Growth:
     def __init__(self) -> None:
         self._since_ns: i64 = 0
         self._bytes: i64 = 0
+        self._sent: i64 = 0  # less what was allowed since
+        self._sent_ns: i64 = 0
 
     def is_heavy(self, grown: i64, now_ns: i64) -> bool:
         if now_ns - self._since_ns >= LIGHT_NS:
@@ -23,5 +27,12 @@ class Growth:
         self._bytes += grown
         return self._bytes > LIGHT_BYTES
 
+    def note_sent(self, size: i64, now_ns: i64) -> bool:
+        """Whether that, and what it sent shortly before, is little."""
+        self._sent = max(0, self._sent - (now_ns - self._sent_ns) // BYTE_NS) + size
+        self._sent_ns = now_ns
+        return self._sent <= SENT_BYTES
+
     def forget(self) -> None:
         self._since_ns = 0
+        self._sent = 0

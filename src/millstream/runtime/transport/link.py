@@ -30,6 +30,7 @@ WAITS_FOR_MEMORY: Final[i64] = 64
 WAITS_FOR_LOG: Final[i64] = 128  # which is behind with what publishers store
 HEAVY_BYTES: Final[i64] = 256 * 1024  # unsent: who has more of it goes first
 HELD_BYTES: Final[i64] = 64 * 1024  # of an unfinished packet or transaction: more of it makes a publisher
+SLOWED_NS: Final[i64] = 100_000_000  # a publisher of little to many, between two reads while memory is short
 LINGER_NS: Final[i64] = 5_000_000_000  # a peer that does not read may hold its close no longer
 LOOK_NS: Final[i64] = (
     60_000_000_000  # what waits for a deadline or a pause to end is kept no longer when it has gone
@@ -278,7 +279,7 @@ class TransportLink(Link):
         if memory.intake >= memory.check_at:
             memory.look()
         if memory.is_high and self._waits & WAITS_FOR_MEMORY == 0:
-            self._spare_memory(endpoint, grown, now_ns)
+            self._spare_memory(endpoint, grown, len(data), now_ns)
         logged = store.backlog_bytes() - logged
         if logged > 0 and self._waits & WAITS_FOR_LOG == 0 and gate.is_log_behind():
             if self._find_growth().is_heavy(logged, now_ns):
@@ -290,13 +291,20 @@ class TransportLink(Link):
             self._growth = Growth()
         return self._growth
 
-    def _spare_memory(self, endpoint: Endpoint, grown: i64, now_ns: i64) -> None:
-        """Memory is short: who brings much is not read until there is more. Who only takes, or brings little, is."""
+    def _spare_memory(self, endpoint: Endpoint, grown: i64, sent: i64, now_ns: i64) -> None:
+        """Memory is short: who brings much is not read until there is more. Who only takes, or brings little, is. Whose few
+        bytes have many receivers is slowed: those that do not take them are bounded themselves."""
         held: i64 = endpoint.held_bytes()
-        if grown == 0 and held <= HELD_BYTES:
-            return
-        if not self._find_growth().is_heavy(grown, now_ns) and held <= HELD_BYTES:
-            return
+        growth = self._find_growth()
+        is_small = growth.note_sent(sent, now_ns)
+        if held <= HELD_BYTES:
+            if grown == 0:
+                return
+            if not growth.is_heavy(grown, now_ns):
+                return
+            if is_small:
+                self.pause_for(SLOWED_NS)
+                return
         self.gate.memory_waiters[self] = None
         self._wait(WAITS_FOR_MEMORY)
         endpoint.on_memory_short(True)

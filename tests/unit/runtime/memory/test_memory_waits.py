@@ -69,6 +69,39 @@ def test_a_publisher_counts_by_what_its_messages_cost_and_not_by_its_own_bytes()
     assert not client.transport.is_reading_now
 
 
+def test_a_publisher_of_little_to_many_is_slowed_and_not_stopped() -> None:
+    world, _ = make_world()
+    for number in range(200):
+        other = Client(world, f"reader-{number}")
+        other.send(encode_packet(Subscribe(1, [SubscribeEntry(b"t", 0)]), 4))
+    client = Client(world, "wide")
+    world.use_memory(75)
+    for _ in range(3):
+        client.send(publish(b"t", bytes(1000)))
+        assert not client.transport.is_reading_now
+        client.link.resume_after_pause()
+        world.settle_down()
+        assert client.transport.is_reading_now
+    assert world.asker.delays == [100_000_000] * 3
+    client.send(publish(b"t", bytes(3000)))
+    client.link.resume_after_pause()
+    assert list(world.gate.memory_waiters) == [client.link]  # that was too much in one second
+    assert not client.transport.is_reading_now
+
+
+def test_the_last_bytes_of_a_large_message_are_not_little() -> None:
+    world, _ = make_world()
+    client = Client(world, "parts")
+    other = Client(world, "other")
+    other.send(encode_packet(Subscribe(1, [SubscribeEntry(b"t", 0)]), 4))
+    world.use_memory(75)
+    data = publish(b"t", bytes(60_000))
+    client.send(data[:-10])
+    assert client.transport.is_reading_now
+    client.send(data[-10:])
+    assert list(world.gate.memory_waiters) == [client.link]
+
+
 def test_a_client_with_a_large_unfinished_packet_is_not_read() -> None:
     world, _ = make_world()
     client = Client(world, "unfinished")
