@@ -9,6 +9,11 @@ from mypy_extensions import i64
 LIGHT_NS: Final[i64] = 100_000_000
 LIGHT_BYTES: Final[i64] = 64 * 1024  # who brings no more in that time is never held
 SENT_BYTES: Final[i64] = 4096  # who sends no more in a second has many receivers rather than much to say
+HELD_BYTES: Final[i64] = 64 * 1024  # of an unfinished packet or transaction: more of it makes a publisher
+SLOWED_NS: Final[i64] = 100_000_000  # between two reads
+READ: Final[i64] = 0
+SLOWED: Final[i64] = 1
+STOPPED: Final[i64] = 2
 BYTE_NS: Final[i64] = 1_000_000_000 // SENT_BYTES
 
 
@@ -27,7 +32,18 @@ class Growth:
         self._bytes += grown
         return self._bytes > LIGHT_BYTES
 
-    def note_sent(self, size: i64, now_ns: i64) -> bool:
+    def judge(self, grown: i64, sent: i64, held: i64, now_ns: i64) -> i64:
+        """While memory is short: what follows for a connection that has sent so much, which takes so much with all its copies,
+        and has sent so much that is not whole. Who only takes, or brings little, goes on. Whose few bytes have many
+        receivers is slowed: those that do not take them are bounded themselves."""
+        is_small = self._note_sent(sent, now_ns)
+        if held > HELD_BYTES:
+            return STOPPED
+        if grown == 0 or not self.is_heavy(grown, now_ns):
+            return READ
+        return SLOWED if is_small else STOPPED
+
+    def _note_sent(self, size: i64, now_ns: i64) -> bool:
         """Whether that, and what it sent shortly before, is little."""
         self._sent = max(0, self._sent - (now_ns - self._sent_ns) // BYTE_NS) + size
         self._sent_ns = now_ns

@@ -13,7 +13,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from millstream.protocols.endpoint import Endpoint, Link
 from millstream.runtime.transport.client_certificate import find_certificate_name
-from millstream.runtime.transport.growth import Growth
+from millstream.runtime.transport.growth import SLOWED, SLOWED_NS, STOPPED, Growth
 from millstream.runtime.transport.intake import PIECE_FIRST, SHARE_NS, SMALL_BYTES, next_piece
 from millstream.security.authentication import Credentials
 
@@ -29,8 +29,6 @@ WAITS_FOR_SHARE: Final[i64] = 32  # what it sent waits for its share of a turn
 WAITS_FOR_MEMORY: Final[i64] = 64
 WAITS_FOR_LOG: Final[i64] = 128  # which is behind with what publishers store
 HEAVY_BYTES: Final[i64] = 256 * 1024  # unsent: who has more of it goes first
-HELD_BYTES: Final[i64] = 64 * 1024  # of an unfinished packet or transaction: more of it makes a publisher
-SLOWED_NS: Final[i64] = 100_000_000  # a publisher of little to many, between two reads while memory is short
 LINGER_NS: Final[i64] = 5_000_000_000  # a peer that does not read may hold its close no longer
 LOOK_NS: Final[i64] = (
     60_000_000_000  # what waits for a deadline or a pause to end is kept no longer when it has gone
@@ -292,22 +290,14 @@ class TransportLink(Link):
         return self._growth
 
     def _spare_memory(self, endpoint: Endpoint, grown: i64, sent: i64, now_ns: i64) -> None:
-        """Memory is short: who brings much is not read until there is more. Who only takes, or brings little, is. Whose few
-        bytes have many receivers is slowed: those that do not take them are bounded themselves."""
-        held: i64 = endpoint.held_bytes()
-        growth = self._find_growth()
-        is_small = growth.note_sent(sent, now_ns)
-        if held <= HELD_BYTES:
-            if grown == 0:
-                return
-            if not growth.is_heavy(grown, now_ns):
-                return
-            if is_small:
-                self.pause_for(SLOWED_NS)
-                return
-        self.gate.memory_waiters[self] = None
-        self._wait(WAITS_FOR_MEMORY)
-        endpoint.on_memory_short(True)
+        """Memory is short: who brings much is not read until there is more."""
+        verdict: i64 = self._find_growth().judge(grown, sent, endpoint.held_bytes(), now_ns)
+        if verdict == SLOWED:
+            self.pause_for(SLOWED_NS)
+        elif verdict == STOPPED:
+            self.gate.memory_waiters[self] = None
+            self._wait(WAITS_FOR_MEMORY)
+            endpoint.on_memory_short(True)
 
     def resume_for_memory(self) -> None:
         """There is memory again."""
