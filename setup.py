@@ -36,6 +36,8 @@ COMPILED_FILES = (
     "runtime/loop/short_timer.py",
     "runtime/transport/tcp.py",
     "runtime/transport/link.py",
+    "runtime/transport/growth.py",
+    "runtime/transport/receive_buffer.py",
     "runtime/loop/turn.py",
     "runtime/loop/wakeup.py",
 )

@@ -9,6 +9,7 @@ from conftest import BrokerProcess, StartBroker
 from raw_client import BOTH_VERSIONS, Clients, RawClient, unique_topic
 
 from millstream.protocols.mqtt.wire.packets import (
+    Disconnect,
     PingReq,
     PingResp,
     PubAck,
@@ -308,3 +309,28 @@ def test_the_state_of_the_broker_is_hidden_from_leading_wildcards(
         client.expect_nothing()
         witness.subscribe(b"$SYS/#")
         witness.expect_publish()
+
+
+# ------------------------------------------------------------- without memory
+
+
+def test_a_client_that_leaves_while_it_waits_for_memory_is_gone_and_what_it_sent_last_counts(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker(
+        "memory.limit=400MiB",
+        "memory.high_watermark=10",  # the process itself is larger
+        "memory.critical_watermark=99",
+        "broker.sys_interval=1",
+    )
+    with Clients(broker.mqtt_port) as clients:
+        watcher = clients.open(5)
+        watcher.subscribe(b"wills", 0)
+        leaving = clients.open(5, will=Will(b"wills", b"died"))
+        leaving.subscribe(b"t", 0)
+        leaving.send(Publish(b"t", bytes(100_000)))
+        leaving.take(b"t", bytes(100_000), 0)
+        leaving.send(Disconnect())  # it is not read any more
+        leaving.close()
+        wait_for_value(clients, b"$SYS/broker/clients/connected", lambda value: value == 2)
+        watcher.expect_nothing()

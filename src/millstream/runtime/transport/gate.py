@@ -19,6 +19,7 @@ from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.endpoint import MqttEndpoint
 from millstream.runtime.loop.clock import LoopClock
 from millstream.runtime.transport.address_counts import AddressCounts
+from millstream.runtime.transport.closed_peers import ClosedPeers
 from millstream.runtime.transport.deadlines import Deadlines
 from millstream.runtime.transport.intake import Intake
 from millstream.runtime.transport.strangers import Strangers
@@ -122,6 +123,7 @@ class Gate:
         self.abandoned = AddressCounts()  # those that ended before anybody had logged in
         self.filters = AddressCounts()  # asked for in SUBSCRIBE and UNSUBSCRIBE
         self.ended: dict[TransportLink, None] = {}  # lost, and took time since the last look
+        self.closed_peers = ClosedPeers(self)
         self.is_open = True
 
     @property
@@ -238,6 +240,7 @@ class Gate:
                 self.health.report(PUBLISHERS_SLOWED, f"{name} from {link.address} waits for the log{others}")
         elif self._log_ticks > 0:
             self._log_ticks -= 1
+        self.closed_peers.on_tick()
         self.on_durable()
 
     def on_durable(self) -> None:

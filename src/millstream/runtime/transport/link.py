@@ -15,6 +15,7 @@ from millstream.protocols.endpoint import Endpoint, Link
 from millstream.runtime.transport.client_certificate import find_certificate_name
 from millstream.runtime.transport.growth import SLOWED, SLOWED_NS, STOPPED, Growth
 from millstream.runtime.transport.intake import PIECE_FIRST, SHARE_NS, SMALL_BYTES, next_piece
+from millstream.runtime.transport.receive_buffer import ReceiveBuffer
 from millstream.security.authentication import Credentials
 
 if TYPE_CHECKING:
@@ -44,14 +45,14 @@ class TransportLink(Link):
         self.transport: asyncio.Transport | None = None
         self.endpoint: Endpoint | None = None
         self._waits: i64 = 0
-        self._unread: list[bytes] | None = None  # what waits for its share of a turn
-        self._unread_at: i64 = 0  # where what was not handed on begins in the first of them
+        self._unread: ReceiveBuffer | None = None  # what waits for its share of a turn
         self._piece: i64 = PIECE_FIRST
         self._is_lost = False
         self._is_stranger = False
         self._is_counted = False
         self._abort_ns: i64 = 0
         self._is_lagging = False
+        self._is_leaving = False  # the client has closed the connection
         self._growth: Growth | None = None  # since memory was short, or the log behind, for the first time
         self._due_ns: i64 = 0  # when the nearest entry in `deadlines` is due
         self._accepted_ns: i64 = 0
@@ -174,8 +175,7 @@ class TransportLink(Link):
             if is_free and intake.takes_at_once(len(data), now_ns):
                 self._take(endpoint, data, now_ns)
                 return
-            self._unread = [data]
-            self._unread_at = 0
+            self._unread = ReceiveBuffer(data)
             intake.unread += len(data)
             is_begun = intake.begins_at_once(now_ns)
             is_due = not is_begun or self.serve(SHARE_NS)
@@ -221,20 +221,9 @@ class TransportLink(Link):
         unread = self._unread
         if unread is None:
             return b""
-        data = unread[0]
-        at: i64 = self._unread_at
-        end: i64 = at + self._piece
-        if end >= len(data):
-            if at:
-                data = data[at:]
-            self._unread_at = 0
-            if len(unread) == 1:
-                self._unread = None
-            else:
-                del unread[0]
-        else:
-            data = data[at:end]
-            self._unread_at = end
+        data = unread.take(self._piece)
+        if unread.is_empty():
+            self._unread = None
         self.gate.intake.unread -= len(data)
         return data
 
@@ -255,11 +244,7 @@ class TransportLink(Link):
         self._unread = None
         self.gate.intake.forget(self)
         if unread is not None:
-            size: i64 = -self._unread_at
-            for data in unread:
-                size += len(data)
-            self.gate.intake.unread -= size
-            self._unread_at = 0
+            self.gate.intake.unread -= unread.size()
 
     # ----------------------------------------------------------------- memory
 
@@ -291,6 +276,10 @@ class TransportLink(Link):
 
     def _spare_memory(self, endpoint: Endpoint, grown: i64, sent: i64, now_ns: i64) -> None:
         """Memory is short: who brings much is not read until there is more."""
+        if self._is_leaving:
+            if self.gate.memory.is_critical:
+                self.abort()
+            return
         verdict: i64 = self._find_growth().judge(grown, sent, endpoint.held_bytes(), now_ns)
         if verdict == SLOWED:
             self.pause_for(SLOWED_NS)
@@ -298,6 +287,16 @@ class TransportLink(Link):
             self.gate.memory_waiters[self] = None
             self._wait(WAITS_FOR_MEMORY)
             endpoint.on_memory_short(True)
+
+    def on_peer_closed(self, is_reset: bool) -> None:
+        """The client has closed the connection while it is not read. What it has sent before is read to the end, memory or
+        not, so that the end is reached; not after a reset, which takes that back, and not while memory is critical."""
+        if is_reset:
+            self.abort()
+        elif self._waits & WAITS_FOR_MEMORY:
+            self._is_leaving = True
+            self.gate.memory_waiters.pop(self, None)
+            self.resume_for_memory()
 
     def resume_for_memory(self) -> None:
         """There is memory again."""
