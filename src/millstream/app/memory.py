@@ -133,14 +133,17 @@ class MemoryGuard(MemoryPort):
         return list(self._links_by_line)
 
     def find_offender(self, line: Line, now_ns: int) -> Offender | None:
+        link = self._links_by_line[line]
         size = int(line.unsent_bytes()) + int(line.held_bytes())
+        if self._gate is not None and link in self._gate.memory_waiters:
+            size += int(line.owned_bytes())  # it may wait for what it holds itself
         if size < OFFENCE_BYTES:
             return None
         taken = int(line.left_bytes())
         before = self._progress.get(line)
         since_ns = before[1] if before is not None and before[0] == taken else now_ns
         self._searched[line] = (taken, since_ns)
-        return HeavyConnection(self._links_by_line[line], line, size, now_ns - since_ns >= STUCK_NS)
+        return HeavyConnection(link, line, size, now_ns - since_ns >= STUCK_NS)
 
     def end_search(self) -> None:
         self._progress, self._searched = self._searched, {}

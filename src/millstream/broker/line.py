@@ -66,6 +66,10 @@ class Line(Flushable):
         """Of what it has sent and what cannot be acted on yet: an unfinished packet, an open transaction."""
         return 0
 
+    def owned_bytes(self) -> i64:
+        """Of what goes with the connection, about: subscriptions that nobody keeps, exclusive queues."""
+        return 0
+
     def left_bytes(self) -> i64:
         """What has left the transport so far: it stands still exactly when the peer does not read."""
         return self.handed_bytes - self.unsent_bytes()

@@ -14,10 +14,18 @@ from millstream.broker.broker import Broker
 from millstream.broker.line import Line
 from millstream.broker.session import Session
 from millstream.broker.tasks import Task
-from millstream.model.memory_budget import MESSAGE_OVERHEAD, NODE_OVERHEAD, RETAINED_OVERHEAD
+from millstream.model.memory_budget import (
+    BINDING_OVERHEAD,
+    CONNECTION_OVERHEAD,
+    MESSAGE_OVERHEAD,
+    NODE_OVERHEAD,
+    QUEUE_OVERHEAD,
+    RETAINED_OVERHEAD,
+    SESSION_OVERHEAD,
+    SUBSCRIPTION_OVERHEAD,
+)
 from millstream.queues.queue import Queue
-from millstream.security.quota import CONNECTIONS, QUEUES, SESSIONS, SUBSCRIPTIONS
-from millstream.security.quotas import WEIGHTS
+from millstream.security.quota import SUBSCRIPTIONS
 
 DELIVERY_OVERHEAD: Final[i64] = 160  # a delivery and its places in a session
 RECORD_OVERHEAD: Final[i64] = 64  # a record in the tail of a durable queue
@@ -90,11 +98,13 @@ class MemorySurvey(Task):
         sessions: i64 = 0
         queues: i64 = 0
         subscriptions: i64 = 0
+        bindings: i64 = 0
         for account in self._broker.accounts.values():
             caches += (account.router.cache_weight() + account.exchanges.cache_weight()) * ROUTE_OVERHEAD
             sessions += len(account.sessions)
             queues += len(account.queues.catalog.queues)
-            subscriptions += account.quotas.whole.used[SUBSCRIPTIONS] + account.exchanges.binding_count()
+            subscriptions += account.quotas.whole.used[SUBSCRIPTIONS]
+            bindings += account.exchanges.binding_count()
         return {
             "send_queues": self._send_queues,
             "input": self._input,
@@ -105,10 +115,10 @@ class MemorySurvey(Task):
             "wills": int(self._broker.memory.wills),
             "caches": caches,
             "log": self._broker.store.backlog_bytes(),
-            "connections": int(self._connections * WEIGHTS[CONNECTIONS]),
-            "sessions": int(sessions * WEIGHTS[SESSIONS]),
-            "queues": int(queues * WEIGHTS[QUEUES]),
-            "subscriptions": int(subscriptions * WEIGHTS[SUBSCRIPTIONS]),
+            "connections": int(self._connections * CONNECTION_OVERHEAD),
+            "sessions": int(sessions * SESSION_OVERHEAD),
+            "queues": int(queues * QUEUE_OVERHEAD),
+            "subscriptions": int(subscriptions * SUBSCRIPTION_OVERHEAD + bindings * BINDING_OVERHEAD),
         }
 
 

@@ -50,22 +50,23 @@ class SystemTopics:
         subscriptions = 0
         retained = 0
         queued = 0
-        sessions = 0
+        disconnected = 0
         for account in broker.accounts.values():
             connected += int(account.connected)
             subscriptions += int(account.router.tree.count)
             retained += int(account.retained.count)
-            sessions += len(account.sessions)
             for session in account.sessions.values():
                 queued += int(session.queued_count())
+                if session.line is None:
+                    disconnected += 1
             for name, value in account.counters.snapshot().items():
                 totals[name] = totals.get(name, 0) + value
         values = {
             "version": f"millstream {self._version}",
             "uptime": f"{int(now_ns - self._started_ns) // NANOSECONDS} seconds",
             "clients/connected": str(connected),
-            "clients/disconnected": str(sessions - connected),
-            "clients/total": str(sessions),
+            "clients/disconnected": str(disconnected),
+            "clients/total": str(connected + disconnected),
             "messages/received": str(totals["messages_received"]),
             "messages/sent": str(totals["messages_sent"]),
             "publish/messages/received": str(totals["messages_received"]),

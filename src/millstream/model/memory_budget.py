@@ -31,6 +31,12 @@ SMALL_MESSAGE: Final[i64] = 4096  # with all its copies: what is no larger is th
 SMALL_OBJECT: Final[i64] = 16 * 1024  # the same of a session, a connection, a queue
 RETAINED_OVERHEAD: Final[i64] = 512  # the same for a retained message and its place in the tree
 NODE_OVERHEAD: Final[i64] = 384  # the same for a level of its topic that leads to it
+# The same for objects, without what they hold, as measured.
+CONNECTION_OVERHEAD: Final[i64] = 1024  # without TLS
+SESSION_OVERHEAD: Final[i64] = 1536
+QUEUE_OVERHEAD: Final[i64] = 2816
+SUBSCRIPTION_OVERHEAD: Final[i64] = 400
+BINDING_OVERHEAD: Final[i64] = 720
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

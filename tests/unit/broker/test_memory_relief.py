@@ -15,7 +15,14 @@ from millstream.broker.memory_survey import MemorySurvey, transient_bytes
 from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
-from millstream.model.memory_budget import NODE_OVERHEAD, STEP_MIN
+from millstream.model.memory_budget import (
+    CONNECTION_OVERHEAD,
+    NODE_OVERHEAD,
+    QUEUE_OVERHEAD,
+    SESSION_OVERHEAD,
+    STEP_MIN,
+    SUBSCRIPTION_OVERHEAD,
+)
 from millstream.queues.definition import EPHEMERAL, WORK, Definition, make_definition
 
 
@@ -373,10 +380,10 @@ def test_sessions_queues_subscriptions_and_connections_are_memory_themselves() -
     survey.begin([FakeLine() for _ in range(100)])
     world.broker.work_off_tasks()
     found = survey.by_kind()
-    assert found["sessions"] == 100 * 4096
-    assert found["queues"] == 100 * 8192
-    assert found["subscriptions"] == 100 * 1024
-    assert found["connections"] == 100 * 16384
+    assert found["sessions"] == 100 * SESSION_OVERHEAD
+    assert found["queues"] == 100 * QUEUE_OVERHEAD
+    assert found["subscriptions"] == 100 * SUBSCRIPTION_OVERHEAD
+    assert found["connections"] == 100 * CONNECTION_OVERHEAD
 
 
 def test_a_full_control_group_slows_publishers_too() -> None:

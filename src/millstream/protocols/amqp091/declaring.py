@@ -59,7 +59,6 @@ GENERATED: Final = "amq.gen-"
 ALTERNATE: Final = b"alternate-exchange"
 BOUND_SLICES_MAX: Final = 32  # more than one read can fill; what a new limit leaves over goes in other turns
 GROUPS_AT_ONCE: Final = 1000  # of a queue, that hand out while somebody asks for it
-OWNED_MIN: Final = 16  # exclusive queues of a connection before it is looked which of them are gone
 
 
 # ---------------------------------------------------------------------- queues
@@ -151,12 +150,7 @@ def _add_queue(endpoint: AmqpEndpoint, name: str, definition: Definition) -> Que
     queue = _account_of(endpoint).queues.catalog.declare(name, definition, principal.name)
     if definition.exclusive:
         queue.owner = endpoint
-        owned = endpoint.exclusive_queues
-        if len(owned) >= endpoint.exclusive_max:  # those that went with their last consumer are not missed
-            for old in [other for other in owned.values() if other.is_removed]:
-                del owned[old.name]
-            endpoint.exclusive_max = 2 * len(owned) + OWNED_MIN
-        owned[name] = queue
+        endpoint.exclusive_queues.add(queue)
     return queue
 
 
@@ -206,7 +200,7 @@ def delete_queue(endpoint: AmqpEndpoint, method: QueueDelete) -> int:
     count = int(queue.ready())
     if method.if_empty and count:
         raise Refused(Reason.PRECONDITION_FAILED, f"{place} not empty")
-    endpoint.exclusive_queues.pop(queue.name, None)
+    endpoint.exclusive_queues.remove(queue.name)
     queue.catalog.delete(queue)
     return count
 

@@ -22,6 +22,7 @@ from millstream.protocols.amqp091.answers import CONFIRMS_MAX, Answers
 from millstream.protocols.amqp091.channel import Channel
 from millstream.protocols.amqp091.chores import ChannelEnd, Chores, ConnectionEnd
 from millstream.protocols.amqp091.context import AmqpContext
+from millstream.protocols.amqp091.exclusive_queues import ExclusiveQueues
 from millstream.protocols.amqp091.handshake import Handshake
 from millstream.protocols.amqp091.machine.connection import Connection
 from millstream.protocols.amqp091.machine.events import (
@@ -50,7 +51,6 @@ from millstream.protocols.amqp091.wire.methods import (
 )
 from millstream.protocols.amqp091.wire.violation import Violation
 from millstream.protocols.endpoint import Endpoint, Link
-from millstream.queues.queue import Queue
 from millstream.security.authentication import Decision
 from millstream.security.principal import Principal
 from millstream.security.quota import Usage
@@ -83,8 +83,7 @@ class AmqpEndpoint(Endpoint):
         self._blocked_by: i64 = 0  # what it was told of by connection.blocked
         self.is_by_specification = False  # what basic.qos means to the client, see Channel.set_prefetch
         self.channels: dict[int, Channel] = {}
-        self.exclusive_queues: dict[str, Queue] = {}
-        self.exclusive_max = 0  # so many, then it is looked which are gone
+        self.exclusive_queues = ExclusiveQueues()
         self.views: dict[bytes, bytes] = {}  # of properties, for other protocols
         self.places: dict[tuple[bytes, bytes], Place] = {}  # where exchanges and keys lead this client
         self.transaction_room = TransactionRoom()
@@ -172,6 +171,9 @@ class AmqpEndpoint(Endpoint):
 
     def held_bytes(self) -> i64:
         return self.machine.kept_bytes() + self.transaction_room.size_bytes
+
+    def owned_bytes(self) -> i64:
+        return self.exclusive_queues.memory_bytes(self.account)
 
     def describe(self) -> str:
         name = "" if self.principal is None else self.principal.name
@@ -429,10 +431,9 @@ class AmqpEndpoint(Endpoint):
     def _on_closed(self, event: Closed) -> None:
         """Its channels and its own queues go before it does."""
         channels = list(self.channels.values())
-        queues = list(self.exclusive_queues.values())
+        queues = self.exclusive_queues.take_all()
         self.context.channels -= len(self.channels)
         self.channels.clear()
-        self.exclusive_queues.clear()
         self._is_closing = True
         self.chores.start(ConnectionEnd(self, channels, queues, event))
 

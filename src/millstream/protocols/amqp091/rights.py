@@ -102,7 +102,7 @@ class Enforcing(Chore):
         self._endpoint = endpoint
         self._account = account
         self._bindings: list[Binding] = []
-        for queue in endpoint.exclusive_queues.values():
+        for queue in endpoint.exclusive_queues.all():
             self._bindings.extend(account.exchanges.bindings_of_queue(queue))
         self._consumers: list[AmqpConsumer] = []
         for channel in endpoint.channels.values():

@@ -10,6 +10,7 @@ from mypy_extensions import i64
 from millstream.broker.session import Session
 from millstream.model.delivery import Delivery
 from millstream.model.errors import Reason
+from millstream.model.memory_budget import SESSION_OVERHEAD, SUBSCRIPTION_OVERHEAD
 from millstream.model.message import Message
 from millstream.model.outbox import Outbox
 from millstream.model.outlet import Run, Target
@@ -236,6 +237,12 @@ class Outgoing(Endpoint):
 
     def held_bytes(self) -> i64:
         return self.machine.kept_bytes()
+
+    def owned_bytes(self) -> i64:
+        session = self.session
+        if session is None or session.expiry_s:
+            return 0
+        return SESSION_OVERHEAD + SUBSCRIPTION_OVERHEAD * session.subscriptions.count()
 
     def describe(self) -> str:
         return self.link.address if self.session is None else self.session.key.client_id

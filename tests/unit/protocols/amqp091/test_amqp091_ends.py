@@ -8,6 +8,7 @@ from amqp091_world import AmqpWorld
 from queue_world import FakeConsumer
 
 from millstream.broker.line import Ending
+from millstream.model.memory_budget import BINDING_OVERHEAD, QUEUE_OVERHEAD
 from millstream.protocols.amqp091.wire.field_table import FieldTable
 from millstream.protocols.amqp091.wire.methods import (
     BasicCancel,
@@ -18,6 +19,7 @@ from millstream.protocols.amqp091.wire.methods import (
     ChannelClose,
     ChannelCloseOk,
     ConnectionClose,
+    QueueBind,
     QueueDeclareOk,
 )
 
@@ -86,6 +88,20 @@ def test_exclusive_queues_that_went_with_their_consumers_are_forgotten() -> None
         peer.say(BasicCancel(b"t", False), 1)
     assert len(world.account.queues.catalog.queues) == 0
     assert len(peer.endpoint.exclusive_queues) < 50
+
+
+def test_exclusive_queues_and_their_bindings_are_what_a_connection_owns() -> None:
+    world = AmqpWorld()
+    peer = client_with(world)
+    other = client_with(world, queue(b"others", durable=False))
+    assert int(peer.endpoint.owned_bytes()) == 0
+    for number in range(3):
+        peer.say(queue(b"own-%d" % number, durable=False, exclusive=True), 1)
+    assert int(peer.endpoint.owned_bytes()) == 3 * QUEUE_OVERHEAD
+    for number in range(8):
+        peer.say(QueueBind(b"own-0", b"amq.topic", b"key.%d" % number, False, {}), 1)
+    assert int(peer.endpoint.owned_bytes()) == 3 * (QUEUE_OVERHEAD + 2 * BINDING_OVERHEAD)
+    assert int(other.endpoint.owned_bytes()) == 0
 
 
 # --------------------------------------------------------------------- streams

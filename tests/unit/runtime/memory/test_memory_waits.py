@@ -5,6 +5,10 @@ from __future__ import annotations
 from fake_transport import FakeTransport, GateWorld
 from fakes import MEMORY_LIMIT
 
+from millstream.app.memory import MemoryGuard
+from millstream.config.load import config_of
+from millstream.model.limits import Limits
+from millstream.model.memory_budget import SESSION_OVERHEAD, SUBSCRIPTION_OVERHEAD
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.packets import Connect, Publish, Subscribe, SubscribeEntry
 from millstream.runtime.transport.tcp import TcpConnection
@@ -13,12 +17,12 @@ PING = b"\xc0\x00"
 
 
 class Client:
-    def __init__(self, world: GateWorld, client_id: str, keep_alive_s: int = 0) -> None:
+    def __init__(self, world: GateWorld, client_id: str, keep_alive_s: int = 0, clean: bool = True) -> None:
         self.world = world
         self.transport = FakeTransport()
         self.link = TcpConnection(world.gate)
         self.link.connection_made(self.transport)
-        self.send(encode_packet(Connect(4, client_id, True, keep_alive_s), 4))
+        self.send(encode_packet(Connect(4, client_id, clean, keep_alive_s), 4))
 
     def send(self, data: bytes) -> None:
         self.link.data_received(data)
@@ -108,6 +112,24 @@ def test_a_client_with_a_large_unfinished_packet_is_not_read() -> None:
     world.use_memory(75)
     client.send(publish(b"t", bytes(200_000))[:-1])
     assert not client.transport.is_reading_now
+
+
+def test_what_a_client_has_subscribed_counts_against_it_while_it_waits_for_memory_and_goes_with_it() -> None:
+    world, _ = make_world()
+    clients = [Client(world, "held"), Client(world, "idle"), Client(world, "kept", clean=False)]
+    filters = [SubscribeEntry(b"f/%d" % number, 0) for number in range(500)]
+    for client in clients:
+        client.send(encode_packet(Subscribe(1, filters), 4))
+    world.use_memory(75)
+    for client in (clients[0], clients[2]):
+        client.send(publish(b"t", bytes(100_000)))
+    guard = MemoryGuard(config_of({}), Limits())
+    guard.start(world.broker, world.gate, None)
+    found = [guard.find_offender(line, 10**12) for line in guard.begin_search()]
+    guard.stop()
+    offenders = {offender.name: int(offender.size_bytes) for offender in found if offender is not None}
+    assert sorted(offenders) == ["held", "kept"]  # by what they have sent
+    assert offenders["held"] == offenders["kept"] + SESSION_OVERHEAD + 500 * SUBSCRIPTION_OVERHEAD
 
 
 def test_memory_is_measured_within_the_turn_that_makes_it_grow() -> None:
