@@ -27,8 +27,8 @@ class Memory(Section):
     )
     critical_watermark: Whole = setting(
         90,
-        "From so much of `memory.limit` on, publishes of more than 4 KiB (with all copies) are refused, and whoever holds most memory "
-        "is made to let go of it. At the limit all publishes are, and sessions, connections, queues and subscriptions where those "
+        "From so much of `memory.limit` on, publishes of more than 64 KiB (with all copies) are refused, and whoever holds most memory "
+        "is made to let go of it. A fifth above the limit all publishes are, and at the limit sessions, connections, queues and subscriptions where those "
         "that are there have a good part of it: see docs/operations.md. In percent.",
         minimum=11,
         maximum=100,

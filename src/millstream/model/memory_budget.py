@@ -6,7 +6,7 @@ memory grow adds to `intake`, and as soon as that reaches `check_at` the size is
 
 Invariants
 - Above the high mark `is_high` is true, above the critical mark `is_critical` is true as well; both end 5 % lower.
-- What is large is refused first (`refuses`): what is small only where the limit itself is reached.
+- What is large is refused first (`refuses`): what is small only where the limit is exceeded by a fifth.
 - Memory that is fragmented, free between what is in use, counts against no mark until 95 % of the limit are resident.
 - With a limit of 0 nothing is ever measured and neither is ever true.
 """
@@ -27,7 +27,7 @@ QUIET_TICKS: Final[i64] = 5  # so many ticks pass without a look where next to n
 UNSENT_MIN: Final[i64] = 64 * 1024
 LAG_MIN: Final[i64] = 16 * 1024
 MESSAGE_OVERHEAD: Final[i64] = 256  # bytes of the objects that stand for one message, about
-SMALL_MESSAGE: Final[i64] = 4096  # with all its copies: what is no larger is the last to be refused
+SMALL_MESSAGE: Final[i64] = 64 * 1024  # with all its copies: what is no larger is the last to be refused
 SMALL_OBJECT: Final[i64] = 16 * 1024  # the same of a session, a connection, a queue
 RETAINED_OVERHEAD: Final[i64] = 512  # the same for a retained message and its place in the tree
 NODE_OVERHEAD: Final[i64] = 384  # the same for a level of its topic that leads to it
@@ -156,9 +156,9 @@ class MemoryBudget:
         return values
 
     def refuses(self, weight: i64) -> bool:
-        """Whether a message that takes so many bytes cannot be had: above the critical mark one that is not small, at the
-        limit any."""
-        return self.is_critical and (weight > SMALL_MESSAGE or self._is_used_up())
+        """Whether a message that takes so many bytes cannot be had: above the critical mark one that is not small; any where
+        even the reserve for small ones, a fifth of the limit, is used up."""
+        return self.is_critical and (weight > SMALL_MESSAGE or self.resident >= self.limit + self.limit // 5)
 
     def is_too_short_for(self, weight: i64, held: i64) -> bool:
         """Whether one more object that takes so many bytes cannot be had: above the high mark one that is not small, at the
