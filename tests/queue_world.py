@@ -15,17 +15,17 @@ from millstream.model.memory_budget import MemoryBudget
 from millstream.model.message import NANOSECONDS, Message
 from millstream.model.outcome import Outcome
 from millstream.model.owner import Owner
-from millstream.queues.agenda import Agenda
 from millstream.queues.catalog import Catalog
 from millstream.queues.consumer import Consumer
-from millstream.queues.death import is_cycle
 from millstream.queues.definition import make_definition
-from millstream.queues.directions import encode_user_property, read_user_properties
 from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
-from millstream.queues.purging import Purge
+from millstream.queues.publish_options import encode_user_property, read_user_properties
+from millstream.queues.purge import Purge
 from millstream.queues.queue import Queue
+from millstream.queues.scheduler import Agenda
+from millstream.queues.x_death import is_cycle
 from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
 from millstream.security.quotas import Quotas, QuotaTerms

@@ -24,7 +24,7 @@ from millstream.protocols.mqtt.wire.kinds import PUBLISH
 from millstream.protocols.mqtt.wire.primitives import encode_varint
 from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.protocols.mqtt.wire.properties import decode_properties as decode_mqtt
-from millstream.queues.directions import encode_user_property, read_directions, read_user_properties
+from millstream.queues.publish_options import encode_user_property, read_directions, read_user_properties
 from millstream.storage.segments.property_columns import PropertyReader
 
 PAIRS_MAX = 1000

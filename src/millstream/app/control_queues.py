@@ -36,7 +36,7 @@ from millstream.queues.definition import (
     make_definition,
 )
 from millstream.queues.group import Group
-from millstream.queues.purging import Purge
+from millstream.queues.purge import Purge
 from millstream.queues.queue import Queue
 from millstream.runtime.control.server import ControlRefusal, Conversation, Fields
 from millstream.security.quotas import ANYBODY

@@ -31,7 +31,7 @@ from millstream.protocols.mqtt.mapping import encode_block
 from millstream.protocols.mqtt.wire.kinds import PUBLISH
 from millstream.protocols.mqtt.wire.primitives import encode_varint
 from millstream.protocols.mqtt.wire.properties import Properties, decode_properties
-from millstream.queues.directions import DELAY, PRODUCER, SEQUENCE
+from millstream.queues.publish_options import DELAY, PRODUCER, SEQUENCE
 from millstream.queues.queue import Queue
 from millstream.runtime.control.server import ControlRefusal, Conversation, Fields
 from millstream.storage.records.queue_records import decode_record, decode_record_message, record_place

@@ -24,8 +24,8 @@ from millstream.model.limits import Limits
 from millstream.model.memory_budget import MemoryBudget
 from millstream.model.outlet import Target
 from millstream.model.queue_topic import is_queue_topic
-from millstream.queues.agenda import Agenda
 from millstream.queues.catalog import Catalog
+from millstream.queues.scheduler import Agenda
 from millstream.routing.exchanges import Exchanges
 from millstream.routing.retained import Retained
 from millstream.routing.router import NODES_PER_STEP, Route, Router

@@ -45,8 +45,8 @@ from millstream.model.message import NANOSECONDS, Message
 from millstream.model.outbox import Wakeup
 from millstream.model.queue_topic import is_queue_topic, make_canonical, split_queue_topic
 from millstream.model.topic import split_share
-from millstream.queues.agenda import Agenda, NoSegments
 from millstream.queues.definition import EPHEMERAL, Definition
+from millstream.queues.scheduler import Agenda, NoSegments
 from millstream.routing.subscription import Subscription
 from millstream.security.acl import Authorizer
 from millstream.security.authentication import Authenticator

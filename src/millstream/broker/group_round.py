@@ -15,8 +15,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.tasks import Task, TaskQueue
-from millstream.queues.agenda import STEPS_PER_DELIVERY
 from millstream.queues.group import Group
+from millstream.queues.scheduler import STEPS_PER_DELIVERY
 
 CONSUMERS_FEW: Final = 32  # of one receiver: they are told on the spot
 GROUPS_PER_STEP: Final[i64] = 8

@@ -20,11 +20,11 @@ from millstream.model.errors import Reason
 from millstream.model.limits import Limits
 from millstream.model.message import Message
 from millstream.model.owner import Owner
-from millstream.queues.agenda import Agenda
-from millstream.queues.death import find_cycle, further_keys
-from millstream.queues.directions import read_user_properties
 from millstream.queues.exchange_port import ExchangePort
+from millstream.queues.publish_options import read_user_properties
 from millstream.queues.queue import Queue
+from millstream.queues.scheduler import Agenda
+from millstream.queues.x_death import find_cycle, further_keys
 from millstream.routing.exchange import Exchange
 from millstream.routing.exchanges import COPIES_STEPS_MAX, KEYS_PER_STEP
 from millstream.routing.router import Route

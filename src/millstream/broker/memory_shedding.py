@@ -19,7 +19,7 @@ from millstream.broker.memory_port import OFFENCE_BYTES, MemoryPort, Offender
 from millstream.broker.memory_survey import transient_bytes
 from millstream.broker.session import Session
 from millstream.broker.tasks import Task
-from millstream.queues.overflow import cost_of_drop, drop_head
+from millstream.queues.limits import cost_of_drop, drop_head
 from millstream.queues.queue import Queue
 
 STEPS_PER_OFFENDER: Final[i64] = 50  # it is logged

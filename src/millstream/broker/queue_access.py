@@ -23,8 +23,8 @@ from millstream.model.queue_topic import TOPIC_LENGTH_MAX, split_queue_topic
 from millstream.model.topic import has_wildcard
 from millstream.queues.catalog import Catalog
 from millstream.queues.definition import DEAD_LETTER_PREFIX, WORK, Definition, check_name
-from millstream.queues.directions import read_number, read_user_properties
 from millstream.queues.group import Group
+from millstream.queues.publish_options import read_number, read_user_properties
 from millstream.queues.queue import Queue
 from millstream.queues.retention import find_young
 from millstream.routing.router import Route

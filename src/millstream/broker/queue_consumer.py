@@ -11,10 +11,10 @@ from millstream.model.carried import canonical_part
 from millstream.model.delivery import SENT, Delivery
 from millstream.model.message import Message
 from millstream.queues.consumer import Consumer
-from millstream.queues.directions import encode_user_property
 from millstream.queues.forged_words import without_queue_words
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
+from millstream.queues.publish_options import encode_user_property
 
 # how a consumer settles, as bits of what is stored with its subscription
 EXPLICIT: Final = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker.account import Account
-from millstream.queues.agenda import Agenda
+from millstream.queues.scheduler import Agenda
 from millstream.storage.store import StoredState
 
 

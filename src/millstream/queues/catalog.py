@@ -7,9 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.model.errors import Reason, Refused
-from millstream.queues.agenda import Agenda
 from millstream.queues.dead_letter import make_dead_letter
-from millstream.queues.death import make_letter
 from millstream.queues.definition import (
     BINDINGS_MAX,
     WORK,
@@ -22,12 +20,14 @@ from millstream.queues.definition import (
 from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.expiry import MILLISECONDS
 from millstream.queues.group import Group
-from millstream.queues.overflow import bound_again
+from millstream.queues.limits import bound_again
+from millstream.queues.memtable import Tail
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
-from millstream.queues.restored import restore_queue
+from millstream.queues.restore import restore_queue
 from millstream.queues.retention import retain
-from millstream.queues.tail import Tail
+from millstream.queues.scheduler import Agenda
+from millstream.queues.x_death import make_letter
 from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
 from millstream.security.quota import QUEUES

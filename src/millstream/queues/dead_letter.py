@@ -5,7 +5,8 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from millstream.model.message import Message
-from millstream.queues.directions import (
+from millstream.queues.pending import Pending
+from millstream.queues.publish_options import (
     DELAY,
     PRIORITY,
     PRODUCER,
@@ -13,7 +14,6 @@ from millstream.queues.directions import (
     drop_user_properties,
     encode_user_property,
 )
-from millstream.queues.pending import Pending
 
 
 def make_dead_letter(queue: str, group: str, pending: Pending, reason: str, wall_ns: i64) -> Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from millstream.model.carried import AMQP_091, has_carried
 from millstream.model.message import Message
 from millstream.model.reserved_words import DEATH_WORDS, QUEUE_WORDS, is_reserved, may_hold_reserved
-from millstream.queues.directions import drop_user_properties, find_user_properties
+from millstream.queues.publish_options import drop_user_properties, find_user_properties
 
 
 def has_forged(block: bytes) -> bool:

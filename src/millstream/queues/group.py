@@ -18,16 +18,16 @@ from millstream.model.outcome import Outcome
 from millstream.model.topic import matches
 from millstream.queues.burial import bury
 from millstream.queues.consumer import Consumer
+from millstream.queues.consumers import Turns
+from millstream.queues.delayed import Specials
 from millstream.queues.expiry import expire, is_expired
-from millstream.queues.getters import Getters
-from millstream.queues.gone import Gone
-from millstream.queues.holds import MILLISECONDS, Holds
-from millstream.queues.overflow import bound_again, empty_settled
+from millstream.queues.limits import bound_again, empty_settled
 from millstream.queues.pending import Pending
-from millstream.queues.returned import Returned, find_delay_ms
-from millstream.queues.span import Span
-from millstream.queues.specials import Specials
-from millstream.queues.turns import Turns
+from millstream.queues.pending_deliveries import MILLISECONDS, Holds
+from millstream.queues.read_ahead import Span
+from millstream.queues.redelivery import Returned, find_delay_ms
+from millstream.queues.settled_bytes import Gone
+from millstream.queues.waiting_gets import Getters
 from millstream.storage.intervals import Intervals
 from millstream.storage.records.queue_records import record_offset
 

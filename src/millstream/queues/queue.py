@@ -17,23 +17,23 @@ from millstream.model.errors import Reason
 from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run, Target
 from millstream.model.queue_topic import place_under, queue_prefix, split_queue_topic
-from millstream.queues.agenda import Agenda
 from millstream.queues.backlog import Backlog
 from millstream.queues.consumer import AMQP_GROUP
 from millstream.queues.definition import EPHEMERAL, STREAM, Definition
-from millstream.queues.directions import Directions, read_directions
+from millstream.queues.delayed import forget_below
 from millstream.queues.expiry import MILLISECONDS, expire_head, expire_unwanted
-from millstream.queues.footprint import Footprint
 from millstream.queues.forged_words import has_forged, without_forged
 from millstream.queues.group import Group
+from millstream.queues.group_rounds import Rounds
+from millstream.queues.limits import bound, bound_now, find_refusal, is_awaited
 from millstream.queues.low_mark import LowMark
-from millstream.queues.overflow import bound, bound_now, find_refusal, is_awaited
+from millstream.queues.memtable import Tail, body_size, message_size
 from millstream.queues.pending import Pending
+from millstream.queues.publish_options import Directions, read_directions
 from millstream.queues.queue_counters import QueueCounters
-from millstream.queues.rounds import Rounds
-from millstream.queues.specials import forget_below
-from millstream.queues.tail import Tail, body_size, message_size
-from millstream.queues.transit import Transit
+from millstream.queues.queue_size import Footprint
+from millstream.queues.scheduler import Agenda
+from millstream.queues.unsynced import Transit
 from millstream.security.quota import Usage
 from millstream.storage.offset_gaps import OffsetGaps
 from millstream.storage.records import queue_records

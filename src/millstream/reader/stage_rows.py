@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from millstream.model.queue_topic import SETTLING, find_spelling_fault, queue_prefix, split_queue_topic
 from millstream.model.topic import find_topic_fault, find_utf8_fault
-from millstream.queues.directions import encode_user_property
+from millstream.queues.publish_options import encode_user_property
 from millstream.reader.http import HttpFault
 from millstream.storage.stages.format import StageWriter
 

@@ -16,7 +16,7 @@ from millstream.protocols.amqp091.native import read_native
 from millstream.protocols.amqp091.wire.properties import BasicProperties, encode_properties
 from millstream.protocols.mqtt.mapping import encode_block
 from millstream.protocols.mqtt.wire.properties import Properties
-from millstream.queues.directions import read_user_properties
+from millstream.queues.publish_options import read_user_properties
 from millstream.runtime.control.server import ControlRefusal
 from millstream.storage.records.queue_records import RECORD_APPENDED, RECORDS_SETTLED
 

@@ -13,7 +13,7 @@ from millstream.model.delivery import SENT
 from millstream.model.errors import Reason, Refused
 from millstream.model.limits import Limits
 from millstream.model.message import NANOSECONDS, Message
-from millstream.queues.directions import encode_user_property, read_user_properties
+from millstream.queues.publish_options import encode_user_property, read_user_properties
 from millstream.security.acl import Authorizer, parse_acl
 
 

@@ -15,7 +15,7 @@ from millstream.model.carried import (
     with_address,
     wrap_carried,
 )
-from millstream.queues.directions import encode_user_property, read_directions, read_user_properties
+from millstream.queues.publish_options import encode_user_property, read_directions, read_user_properties
 
 VIEW = encode_user_property(b"name", b"value")
 SIZES = (1, 2, PIECE_MAX - 1, PIECE_MAX, PIECE_MAX + 1, 2 * PIECE_MAX, 2 * PIECE_MAX + 7)

@@ -11,7 +11,7 @@ from queue_world import QueueWorld
 from millstream.model.burst import Burst
 from millstream.model.message import Message
 from millstream.queues.queue import Queue
-from millstream.queues.transit import MARK_EVERY, Transit
+from millstream.queues.unsynced import MARK_EVERY, Transit
 
 PAYLOADS = [b"first", b"", b"x" * 300, b"last"]
 

@@ -8,7 +8,7 @@ from queue_world import WALL_OFFSET_NS, FakeConsumer, QueueWorld, words_of
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
 from millstream.queues.dead_letter import drop_directions
-from millstream.queues.directions import encode_user_property
+from millstream.queues.publish_options import encode_user_property
 from millstream.queues.queue import Queue
 from millstream.storage.records import queue_records
 

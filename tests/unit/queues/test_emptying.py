@@ -9,9 +9,9 @@ from queue_world import QueueWorld
 
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
-from millstream.queues.overflow import drop_head, has_room
+from millstream.queues.limits import drop_head, has_room
+from millstream.queues.memtable import Tail
 from millstream.queues.queue import Queue
-from millstream.queues.tail import Tail
 
 
 @pytest.fixture

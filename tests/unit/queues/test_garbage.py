@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queue_world import QueueWorld, purge
 
-from millstream.queues.tail import BLOCKS_PER_TURN, SHIFT
+from millstream.queues.memtable import BLOCKS_PER_TURN, SHIFT
 
 RECORDS_PER_BLOCK = 1 << int(SHIFT)
 BLOCKS = 3 * BLOCKS_PER_TURN

@@ -11,7 +11,7 @@ from queue_world import QueueWorld, purge
 from millstream.model.errors import Reason
 from millstream.model.outcome import Outcome
 from millstream.model.outlet import Target
-from millstream.queues.purging import RECORDS_PER_STEP, Purge
+from millstream.queues.purge import RECORDS_PER_STEP, Purge
 from millstream.queues.queue import Queue
 from millstream.storage.memory_store import MemoryStore
 from millstream.storage.records.stored_queue import PRODUCERS_MAX

@@ -9,9 +9,9 @@ from queue_world import AutoConsumer, FakeConsumer, QueueWorld, purge
 from millstream.broker.pressure import Pressure
 from millstream.model.limits import Limits
 from millstream.model.outcome import Outcome
-from millstream.queues.agenda import Agenda
 from millstream.queues.catalog import Catalog
 from millstream.queues.queue import Queue
+from millstream.queues.scheduler import Agenda
 
 MOST = 100
 PART = MOST // 5

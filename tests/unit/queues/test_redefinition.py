@@ -8,7 +8,7 @@ import pytest
 from queue_world import QueueWorld
 
 from millstream.model.message import NANOSECONDS
-from millstream.queues.overflow import LETTERS_SLICE, SLICE
+from millstream.queues.limits import LETTERS_SLICE, SLICE
 
 KINDS = ("work", "ephemeral")
 

@@ -8,9 +8,9 @@ from queue_world import WALL_OFFSET_NS, QueueWorld
 from millstream.model.message import NANOSECONDS
 from millstream.model.outcome import Outcome
 from millstream.queues.definition import NUMBER_MAX
+from millstream.queues.memtable import Tail
 from millstream.queues.queue import Queue
 from millstream.queues.retention import find_young
-from millstream.queues.tail import Tail
 
 START_WALL_NS = WALL_OFFSET_NS + 1000 * NANOSECONDS
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.queues.directions import read_user_properties
+from millstream.queues.publish_options import read_user_properties
 from millstream.reader.http import HttpFault
 from millstream.reader.stage_rows import RowDefaults, RowLimits, RowMaker
 from millstream.storage.stages.format import StagedRow, StageHeader, StageWriter, decode_rows

@@ -21,7 +21,7 @@ from millstream.protocols.amqp091.plain import name_of, text_of, text_of_value
 from millstream.protocols.amqp091.wire.field_table import ByteArray, FieldTable
 from millstream.protocols.amqp091.wire.properties import BasicProperties, decode_properties
 from millstream.queues.catalog import Catalog
-from millstream.queues.directions import DELAY, PRIORITY
+from millstream.queues.publish_options import DELAY, PRIORITY
 
 # the flags of basic's property list
 HEADERS: Final[i64] = 0x2000

@@ -22,7 +22,7 @@ from millstream.model.errors import Reason
 from millstream.model.outcome import Outcome
 from millstream.protocols.amqp091.wire.methods import QueuePurgeOk
 from millstream.queues.group import Group
-from millstream.queues.purging import Purge
+from millstream.queues.purge import Purge
 from millstream.queues.queue import Queue
 
 if TYPE_CHECKING:

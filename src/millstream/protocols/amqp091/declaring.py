@@ -47,8 +47,8 @@ from millstream.protocols.amqp091.wire.methods import (
 )
 from millstream.protocols.amqp091.wire.violation import Violation
 from millstream.queues.definition import EPHEMERAL, Definition, check_name
-from millstream.queues.overflow import GROUPS_FEW, bound_now, is_awaited
-from millstream.queues.purging import Purge
+from millstream.queues.limits import GROUPS_FEW, bound_now, is_awaited
+from millstream.queues.purge import Purge
 from millstream.queues.queue import Queue
 from millstream.routing.exchange import DIRECT, KINDS, TOPIC
 

@@ -24,7 +24,7 @@ from millstream.protocols.amqp091.wire.properties import (
     without_headers,
 )
 from millstream.queues.catalog import Catalog
-from millstream.queues.death import KEY_SIZE_MAX, KEYS_MAX
+from millstream.queues.x_death import KEY_SIZE_MAX, KEYS_MAX
 
 REPLY_CODES: Final[dict[Reason, int]] = {
     Reason.SUCCESS: code.REPLY_SUCCESS,

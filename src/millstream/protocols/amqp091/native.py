@@ -57,7 +57,7 @@ from millstream.protocols.amqp091.wire.properties import (
     without_expiration,
     without_headers,
 )
-from millstream.queues.directions import PRIORITY, read_number, read_user_properties
+from millstream.queues.publish_options import PRIORITY, read_number, read_user_properties
 
 SHORT_MAX: Final = 255
 PRIORITY_MAX: Final = 255

@@ -14,8 +14,8 @@ from millstream.broker.exchange_access import ExchangeAccess
 from millstream.model.errors import Reason, Refused
 from millstream.model.outcome import Outcome
 from millstream.protocols.amqp091.machine.events import PublishReceived
-from millstream.queues.death import further_keys
 from millstream.queues.pending import Pending
+from millstream.queues.x_death import further_keys
 
 OPERATIONS_MAX: Final = 20_000  # a commit is one turn of the loop
 RECEIVERS_MAX: Final = 40_000  # of all its messages together, for the same reason

@@ -47,7 +47,7 @@ from millstream.protocols.amqp091.wire.methods import (
 )
 from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.queues.catalog import LETTERS_MAX
-from millstream.queues.death import DEATHS_MAX, KEYS_MAX
+from millstream.queues.x_death import DEATHS_MAX, KEYS_MAX
 
 ACK = BasicAck(1, False)
 

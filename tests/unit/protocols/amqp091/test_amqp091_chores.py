@@ -33,7 +33,7 @@ from millstream.protocols.amqp091.wire.methods import (
 )
 from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.queues.group import Group
-from millstream.queues.purging import RECORDS_PER_STEP
+from millstream.queues.purge import RECORDS_PER_STEP
 from millstream.routing.subscription import Subscription
 
 MANY = 3000

@@ -11,8 +11,8 @@ from millstream.protocols.amqp091.transaction import ROUTING_STEPS_MAX
 from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import BasicGet, BasicNack, ChannelClose, TxCommit, TxSelect
 from millstream.protocols.amqp091.wire.properties import BasicProperties
-from millstream.queues.death import KEYS_MAX
 from millstream.queues.definition import WORK, Definition
+from millstream.queues.x_death import KEYS_MAX
 from millstream.routing.exchanges import COPIES_STEPS_MAX, KEYS_PER_STEP
 
 HEADERS = b"amq.headers"

@@ -22,8 +22,8 @@ from millstream.protocols.amqp091.wire.methods import (
     TxSelect,
 )
 from millstream.protocols.amqp091.wire.properties import BasicProperties
-from millstream.queues.death import KEYS_MAX
 from millstream.queues.definition import WORK, Definition
+from millstream.queues.x_death import KEYS_MAX
 from millstream.routing.exchanges import KEYS_PER_STEP
 
 COUNT = 30

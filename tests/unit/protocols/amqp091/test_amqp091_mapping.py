@@ -35,7 +35,7 @@ from millstream.protocols.mqtt.wire.kinds import PUBLISH
 from millstream.protocols.mqtt.wire.primitives import encode_varint
 from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.protocols.mqtt.wire.properties import decode_properties as decode_mqtt
-from millstream.queues.directions import Directions, read_directions
+from millstream.queues.publish_options import Directions, read_directions
 
 NOW = 5_000_000_000
 PROPERTIES_MAX = 1000

@@ -21,7 +21,7 @@ from millstream.protocols.amqp091.wire.properties import (
 from millstream.protocols.mqtt.mapping import encode_block
 from millstream.protocols.mqtt.wire.frames import PublishFrames, get_frames
 from millstream.protocols.mqtt.wire.properties import Properties
-from millstream.queues.directions import encode_user_property, read_user_properties
+from millstream.queues.publish_options import encode_user_property, read_user_properties
 
 NOW = 9_000_000_000
 DEATHS = [

@@ -13,7 +13,7 @@ from millstream.protocols.mqtt.machine.outbound import DUP, Outbound
 from millstream.protocols.mqtt.wire.decode import decode_frame
 from millstream.protocols.mqtt.wire.packets import Publish
 from millstream.protocols.mqtt.wire.violation import Violation
-from millstream.queues.directions import encode_user_property
+from millstream.queues.publish_options import encode_user_property
 
 SECRET = b"only for AMQP clients"
 PAIR = (b"name", b"value")

@@ -9,7 +9,7 @@ from librt.strings import BytesWriter
 
 from millstream.model.carried import wrap_carried
 from millstream.model.message import Message
-from millstream.queues.directions import encode_user_property
+from millstream.queues.publish_options import encode_user_property
 from millstream.storage.records.queue_records import (
     HEAD_SIZE,
     QueueRecord,

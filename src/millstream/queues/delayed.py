@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
-    from millstream.queues.agenda import Agenda
+    from millstream.queues.scheduler import Agenda
 
 
 FILLED_MAX: Final[i64] = 4096  # records that a group takes over in one go

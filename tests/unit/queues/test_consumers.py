@@ -6,8 +6,8 @@ import pytest
 from queue_world import FakeConsumer, QueueWorld
 
 from millstream.model.outcome import Outcome
+from millstream.queues.consumers import CROWD
 from millstream.queues.queue import Queue
-from millstream.queues.turns import CROWD
 
 
 @pytest.fixture

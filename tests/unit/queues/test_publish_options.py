@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.model.queue_topic import split_queue_topic
-from millstream.queues.directions import (
+from millstream.queues.publish_options import (
     DELAY_MS_MAX,
     encode_user_property,
     find_user_properties,

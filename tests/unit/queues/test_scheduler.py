@@ -5,8 +5,8 @@ from __future__ import annotations
 from queue_world import FakeConsumer, QueueWorld
 
 from millstream.model.outcome import Outcome
-from millstream.queues.agenda import PER_TURN, PER_TURN_MAX, PER_TURN_MIN, TURN_NS
 from millstream.queues.queue import Queue
+from millstream.queues.scheduler import PER_TURN, PER_TURN_MAX, PER_TURN_MIN, TURN_NS
 
 
 def make_backlogs(world: QueueWorld, count: int, records: int) -> list[FakeConsumer]:

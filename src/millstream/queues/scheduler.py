@@ -20,7 +20,7 @@ from millstream.model.clock import Clock
 from millstream.model.holder import Backpressure
 from millstream.model.limits import Limits
 from millstream.model.outbox import Wakeup
-from millstream.queues.tail import Garbage
+from millstream.queues.memtable import Garbage
 from millstream.storage.segments.record_source import RecordSource, RecordWaiter
 from millstream.storage.store import Store
 

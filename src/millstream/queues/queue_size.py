@@ -6,7 +6,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from millstream.queues.tail import Tail
+from millstream.queues.memtable import Tail
 from millstream.storage.offset_gaps import OffsetGaps
 
 

@@ -12,7 +12,9 @@ from queue_world import START_NS, WALL_OFFSET_NS, QueueWorld, words_of
 from millstream.model.carried import AMQP_091, AMQP_ADDRESS, carried_part, wrap_carried
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
-from millstream.queues.death import (
+from millstream.queues.publish_options import encode_user_property
+from millstream.queues.queue import Queue
+from millstream.queues.x_death import (
     DEATHS,
     DEATHS_MAX,
     KEYS_MAX,
@@ -22,8 +24,6 @@ from millstream.queues.death import (
     is_cycle,
     read_deaths,
 )
-from millstream.queues.directions import encode_user_property
-from millstream.queues.queue import Queue
 from millstream.storage.records import queue_records
 
 KINDS = ("work", "ephemeral")

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from millstream.model.errors import Reason
 from millstream.model.message import Message
 from millstream.queues.burial import bury_alone, bury_new
-from millstream.queues.directions import read_directions
+from millstream.queues.publish_options import read_directions
 
 if TYPE_CHECKING:
     from millstream.queues.queue import Queue

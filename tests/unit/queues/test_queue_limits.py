@@ -7,7 +7,7 @@ from queue_world import QueueWorld
 
 from millstream.model.errors import Reason
 from millstream.model.outcome import Outcome
-from millstream.queues.overflow import SLICE, cost_of_drop
+from millstream.queues.limits import SLICE, cost_of_drop
 from millstream.queues.queue import Queue
 
 KINDS = ("work", "ephemeral")

@@ -16,7 +16,8 @@ from millstream.model.carried import AMQP_091, find_address, has_carried, with_a
 from millstream.model.message import Message
 from millstream.model.queue_topic import split_queue_topic
 from millstream.model.routing_key import TOPIC_EXCHANGE, key_of_topic, topic_of_publish
-from millstream.queues.directions import (
+from millstream.queues.pending import Pending
+from millstream.queues.publish_options import (
     DELAY,
     PRODUCER,
     SEQUENCE,
@@ -24,7 +25,6 @@ from millstream.queues.directions import (
     encode_user_property,
     find_user_properties,
 )
-from millstream.queues.pending import Pending
 
 DEATHS: Final = b"x-death"
 FIRST_QUEUE: Final = b"x-first-death-queue"

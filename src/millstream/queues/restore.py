@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from millstream.queues.group import Group
+from millstream.queues.memtable import Tail
 from millstream.queues.queue import Queue
-from millstream.queues.tail import Tail
 from millstream.storage.records.queue_records import record_place
 from millstream.storage.records.stored_queue import StoredQueue
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.queues.tail import Tail
+from millstream.queues.memtable import Tail
 
 
 def fill(tail: Tail, steps: list[int]) -> list[int]:
