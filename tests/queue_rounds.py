@@ -137,7 +137,7 @@ class Rounds(RuleBasedStateMachine):
         share.tries[offset] = share.tries.get(offset, 0) + 1
 
     def settled(self, share: Share, offset: int) -> None:
-        self.world.agenda.write_settled()
+        self.world.scheduler.write_settled()
         share.settled[offset] = int(self.store.position())
         share.answered.add(offset)
         share.forget(offset)
@@ -296,7 +296,7 @@ class Rounds(RuleBasedStateMachine):
     def answer_late_to(self, pending: Pending, outcome: Outcome) -> None:
         before = int(self.store.position())
         pending.group.settle(pending, outcome, "")
-        self.world.agenda.write_settled()
+        self.world.scheduler.write_settled()
         assert self.store.position() == before, (
             "an answer to a delivery that was taken back changed something"
         )
@@ -341,7 +341,7 @@ class Rounds(RuleBasedStateMachine):
         for title, share in self.shares.items():
             before[title] = {offset for offset, held in share.held.items() if held[1] > self.now()}
         purge(self.queue)
-        self.world.agenda.write_settled()
+        self.world.scheduler.write_settled()
         self.note_first()
         if self.kind == "work":
             for title, share in self.shares.items():
@@ -362,7 +362,7 @@ class Rounds(RuleBasedStateMachine):
 
     @rule(folded=st.sampled_from([0.0, 0.3, 0.7, 1.0]), down_ms=st.sampled_from([0, 500, 3000]))
     def restart(self, folded: float, down_ms: int) -> None:
-        self.world.agenda.write_settled()
+        self.world.scheduler.write_settled()
         durable = int(self.store.durable())
         self.is_held = False
         self.items = {offset: item for offset, item in self.items.items() if item.position <= durable}
@@ -478,7 +478,7 @@ class StreamRounds(Rounds):
         # from here on none of them may come; after the next write the store knows
         share.settled.update({below: 1 << 62 for below in range(offset + 1) if below not in share.settled})
         self.group(title).commit(offset)
-        self.world.agenda.write_settled()
+        self.world.scheduler.write_settled()
         position = int(self.store.position())
         share.settled.update({at: position for at, known in share.settled.items() if known == 1 << 62})
         self.world.loop()

@@ -24,7 +24,7 @@ from millstream.queues.pending import Pending
 from millstream.queues.publish_options import encode_user_property, read_user_properties
 from millstream.queues.purge import Purge
 from millstream.queues.queue import Queue
-from millstream.queues.scheduler import Agenda
+from millstream.queues.scheduler import Scheduler
 from millstream.queues.x_death import is_cycle
 from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
@@ -223,10 +223,10 @@ class QueueWorld:
 
     def _start(self) -> None:
         self.wakeup = ManualWakeup()
-        self.agenda = Agenda(self.store, self.segments, self.clock, self.wakeup)
+        self.scheduler = Scheduler(self.store, self.segments, self.clock, self.wakeup)
         self.router = Router(1000)
         self.catalog = Catalog(
-            "default", self.router, self.agenda, Quotas("default", QuotaTerms(), MemoryBudget(Limits()))
+            "default", self.router, self.scheduler, Quotas("default", QuotaTerms(), MemoryBudget(Limits()))
         )
         self.exchanges = FakeExchanges(self.catalog)
         self.catalog.exchanges = self.exchanges
@@ -287,14 +287,14 @@ class QueueWorld:
         self.loop()
 
     def loop(self) -> None:
-        while self.agenda.work_off() or (self.segments.waiting and not self.segments.is_slow):
+        while self.scheduler.work_off() or (self.segments.waiting and not self.segments.is_slow):
             if not self.segments.is_slow:
                 self.segments.answer()
-        self.agenda.write_settled()
+        self.scheduler.write_settled()
 
     def safe(self) -> None:
         """The store has made progress."""
-        self.agenda.on_durable(self.store.durable())
+        self.scheduler.on_durable(self.store.durable())
         self.loop()
 
     def move(self, milliseconds: float) -> None:
@@ -332,7 +332,7 @@ class QueueWorld:
         assert fold.orphans == 0
         assert fold.queues.orphans == 0
         self._start()
-        self.agenda.note_number(fold.state().last_queue)
+        self.scheduler.note_number(fold.state().last_queue)
         for queue in fold.queues.queues.values():
             self.catalog.restore(queue)
         self.loop()

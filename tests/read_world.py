@@ -170,7 +170,7 @@ def live_rows(queue: Queue) -> list[Row]:
 
 
 def stored_rows(queue: StoredQueue) -> list[Row]:
-    return rows_from(queue.low_mark(), [body for _, body in queue.tail])
+    return rows_from(queue.low_mark(), [body for _, body in queue.memtable])
 
 
 def rows_from(low: int, bodies: list[bytes]) -> list[Row]:
@@ -213,9 +213,9 @@ def end_of(queue: Queue) -> Row:
         int(queue.next),
         int(queue.visible),
         int(queue.depth()),
-        int(queue.footprint.bytes),
+        int(queue.size.bytes),
         dict(queue.producers),
-        dict(queue.specials),
+        dict(queue.delayed),
         int(counters.appended),
         int(counters.refused),
         int(counters.repeated),

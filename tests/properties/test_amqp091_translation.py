@@ -24,7 +24,7 @@ from millstream.protocols.mqtt.wire.kinds import PUBLISH
 from millstream.protocols.mqtt.wire.primitives import encode_varint
 from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.protocols.mqtt.wire.properties import decode_properties as decode_mqtt
-from millstream.queues.publish_options import encode_user_property, read_directions, read_user_properties
+from millstream.queues.publish_options import encode_user_property, read_publish_options, read_user_properties
 from millstream.storage.segments.property_columns import PropertyReader
 
 PAIRS_MAX = 1000
@@ -131,7 +131,7 @@ def test_whatever_is_published_comes_back_whole_and_its_view_is_legal_mqtt(
         assert attached.properties == raw
     read = read_as_mqtt(view)
     assert read.correlation_data is not None or properties.correlation_id is None
-    read_directions(message.properties)
+    read_publish_options(message.properties)
     reader = PropertyReader(True)
     reader.read(message.properties, 0, len(message.properties))
     assert reader.pair_count == len(read.user_properties)

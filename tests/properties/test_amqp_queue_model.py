@@ -298,7 +298,9 @@ class AmqpRounds(RuleBasedStateMachine):
         assert queue.unsettled() == len(self.held)
         assert queue.consumer_count() == len(self.members)
         assert set(self.group.pending) == set(self.held)
-        assert self.group.holds.bytes == sum(pending.size for pending in self.group.pending.values())
+        assert self.group.pending_deliveries.bytes == sum(
+            pending.size for pending in self.group.pending.values()
+        )
         for member in [*self.members, *self.getters]:
             assert member.open == sum(holder is member for holder in self.held.values())
 
@@ -320,7 +322,7 @@ class AmqpRounds(RuleBasedStateMachine):
 class DurableRounds(AmqpRounds):
     @rule(folded=st.sampled_from([0.0, 0.5, 1.0]))
     def restart(self, folded: float) -> None:
-        self.world.agenda.write_settled()
+        self.world.scheduler.write_settled()
         self.waiting.update(self.held)
         self.held = {}
         self.attempts = dict(self.noted)

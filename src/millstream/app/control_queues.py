@@ -308,7 +308,7 @@ def summary(queue: Queue) -> dict[str, object]:
         "name": queue.name,
         "kind": queue.definition.kind,
         "records": int(queue.depth()),
-        "bytes": int(queue.footprint.bytes),
+        "bytes": int(queue.size.bytes),
         "handed_out": sum(len(group.pending) for group in groups),
         "groups": len(queue.groups),
         "consumers": sum(len(group.consumers) for group in groups),

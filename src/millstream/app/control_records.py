@@ -59,11 +59,11 @@ class RecordWalk:
     def take(self) -> list[tuple[int, bytes]]:
         """(offset, record) of some; an empty portion does not mean that it was the last."""
         queue = self._queue
-        tail = queue.tail
+        memtable = queue.memtable
         self.offset = max(self.offset, int(queue.first))
         found: list[tuple[int, bytes]] = []
-        if self.offset < tail.first:
-            stop = min(self.end, int(tail.first))
+        if self.offset < memtable.first:
+            stop = min(self.end, int(memtable.first))
             for body in queue.source.read(queue.number, self.offset, stop, READ_AT_ONCE):
                 found.append((record_place(body)[1], body))
             self.offset = found[-1][0] + 1 if found else stop

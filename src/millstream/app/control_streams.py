@@ -199,7 +199,7 @@ def view(queue: Queue) -> dict[str, object]:
         "end": end,
         "next": int(queue.next),
         "records": end - first,
-        "bytes": int(queue.footprint.bytes),
+        "bytes": int(queue.size.bytes),
     }
 
 

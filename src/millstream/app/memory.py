@@ -50,7 +50,7 @@ class BrokerHeap(Heap):
         broker = self._broker
         if broker is None:
             return True
-        if broker.agenda.garbage.count() or broker.tasks.count():
+        if broker.scheduler.garbage.count() or broker.tasks.count():
             return False
         return not any(account.queues.catalog.is_releasing() for account in broker.accounts.values())
 
@@ -69,7 +69,7 @@ class BrokerHeap(Heap):
         count = 0 if self._gate is None else len(self._gate.links)
         for account in [] if self._broker is None else self._broker.accounts.values():
             queues = account.queues.catalog.queues.values()
-            small = sum(int(queue.tail.end - queue.tail.first) for queue in queues) + int(
+            small = sum(int(queue.memtable.end - queue.memtable.first) for queue in queues) + int(
                 account.retained.nodes
             )
             count += len(account.sessions) + len(queues) + small // SMALL_PER_OBJECT

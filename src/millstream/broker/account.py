@@ -25,7 +25,7 @@ from millstream.model.memory_budget import MemoryBudget
 from millstream.model.outlet import Target
 from millstream.model.queue_topic import is_queue_topic
 from millstream.queues.catalog import Catalog
-from millstream.queues.scheduler import Agenda
+from millstream.queues.scheduler import Scheduler
 from millstream.routing.exchanges import Exchanges
 from millstream.routing.retained import Retained
 from millstream.routing.router import NODES_PER_STEP, Route, Router
@@ -52,7 +52,7 @@ class Account:
         pressure: Pressure,
         clock: Clock,
         held: Held,
-        agenda: Agenda,
+        scheduler: Scheduler,
         tasks: TaskQueue,
         memory: MemoryBudget,
         authenticator: Authenticator | None,
@@ -73,13 +73,13 @@ class Account:
         self.quotas = Quotas(name, options.quotas, memory, QuotaHealth(health, self.counters))
         exchanges = Exchanges()
         self.router = Router(limits.route_cache_max, exchanges)
-        catalog = Catalog(name, self.router, agenda, self.quotas)
+        catalog = Catalog(name, self.router, scheduler, self.quotas)
         self.queues = QueueAccess(catalog, limits.queue_auto_create)
         self.exchanges = ExchangeAccess(name, exchanges, self.router, self.queues, store, limits, tasks)
         self.retained = Retained(limits.retained_messages_max, limits.retained_bytes_max)
         self.owner_rights = OwnerRights(name, authorizer, authenticator)
         catalog.exchanges = LetterPost(
-            self.exchanges, self.owner_rights, self.counters, limits, agenda, tasks, health
+            self.exchanges, self.owner_rights, self.counters, limits, scheduler, tasks, health
         )
         self._revoked = revoked
         self._review: RightsReview | None = None

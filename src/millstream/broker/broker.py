@@ -46,7 +46,7 @@ from millstream.model.outbox import Wakeup
 from millstream.model.queue_topic import is_queue_topic, make_canonical, split_queue_topic
 from millstream.model.topic import split_share
 from millstream.queues.definition import EPHEMERAL, Definition
-from millstream.queues.scheduler import Agenda, NoSegments
+from millstream.queues.scheduler import NoSegments, Scheduler
 from millstream.routing.subscription import Subscription
 from millstream.security.acl import Authorizer
 from millstream.security.authentication import Authenticator
@@ -82,7 +82,7 @@ class Broker:
         self.clock = clock or Clock()
         self.health = health or Health(self.clock)
         self.pressure = Pressure(limits.slow_grace_ms, self.health)
-        self.agenda = Agenda(store, source or NoSegments(), self.clock, wakeup, self.pressure, limits)
+        self.scheduler = Scheduler(store, source or NoSegments(), self.clock, wakeup, self.pressure, limits)
         self.tasks = TaskQueue(wakeup)
         self.held = Held(store, self.tasks)
         self.turns = TurnFigures(self.health)
@@ -119,7 +119,7 @@ class Broker:
             self.pressure,
             self.clock,
             self.held,
-            self.agenda,
+            self.scheduler,
             self.tasks,
             self.memory,
             self._authenticator,
@@ -312,7 +312,7 @@ class Broker:
     def on_durable(self) -> None:
         """The store has made progress: confirms that waited for it may go out."""
         self.held.on_durable()
-        self.agenda.on_durable(self.store.durable())
+        self.scheduler.on_durable(self.store.durable())
         self._confirm_waiters.on_durable()
 
     # ------------------------------------------------------------------- time
@@ -327,7 +327,7 @@ class Broker:
         self._confirm_waiters.on_tick(now_ns)
         self.pressure.on_tick(now_ns)
         self._doubts.on_tick(now_ns)
-        self.agenda.begin_turn()
+        self.scheduler.begin_turn()
         for account in self.accounts.values():
             account.queues.catalog.on_tick(now_ns)
         for survey in self._quota_surveys:
@@ -351,7 +351,7 @@ class Broker:
 
     def write_settled(self) -> None:
         """Facts that were gathered over the iteration, before the log takes its batch."""
-        self.agenda.write_settled()
+        self.scheduler.write_settled()
 
     def halt_queues(self) -> None:
         """The broker stops: no queue hands out anything any more."""
@@ -362,7 +362,7 @@ class Broker:
         """Everybody is gone: what they left open, and all they have settled, goes to the log before it ends."""
         for account in self.accounts.values():
             account.queues.catalog.take_back_all()
-        self.agenda.write_settled()
+        self.scheduler.write_settled()
 
     def on_folded(self, sequence: i64) -> None:
         """All facts up to `sequence` are in segments: queues need not remember them."""
@@ -372,7 +372,7 @@ class Broker:
     def work_off(self) -> bool:
         """What is left to do at the end of a turn; True while there is more."""
         has_tasks = self.work_off_tasks()
-        return self.agenda.work_off() or has_tasks  # tasks may wake queues
+        return self.scheduler.work_off() or has_tasks  # tasks may wake queues
 
     def work_off_tasks(self) -> bool:
         """The same without the queues."""
@@ -397,7 +397,7 @@ class Broker:
         """Take over what the store kept: subscriptions route at once, before any client returns."""
         self.clock.now_ns = now_ns
         state = self.store.load()
-        restore_accounts(self.accounts, state, self.agenda)
+        restore_accounts(self.accounts, state, self.scheduler)
         for stored in state.sessions:
             self._restore_session(stored, now_ns)
         for survey in self._quota_surveys:

@@ -76,10 +76,10 @@ class GroupRound(Task):
 
 def dispatch(group: Group) -> i64:
     """How many steps it took."""
-    agenda = group.queue.agenda
-    before: i64 = agenda.left
+    scheduler = group.queue.scheduler
+    before: i64 = scheduler.left
     group.dispatch()
-    return (before - agenda.left) * STEPS_PER_DELIVERY
+    return (before - scheduler.left) * STEPS_PER_DELIVERY
 
 
 def groups_once(groups: list[Group]) -> list[Group]:

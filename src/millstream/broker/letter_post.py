@@ -23,7 +23,7 @@ from millstream.model.owner import Owner
 from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.publish_options import read_user_properties
 from millstream.queues.queue import Queue
-from millstream.queues.scheduler import Agenda
+from millstream.queues.scheduler import Scheduler
 from millstream.queues.x_death import find_cycle, further_keys
 from millstream.routing.exchange import Exchange
 from millstream.routing.exchanges import COPIES_STEPS_MAX, KEYS_PER_STEP
@@ -41,7 +41,7 @@ class LetterPost(ExchangePort):
         rights: OwnerRights,
         counters: Counters,
         limits: Limits,
-        agenda: Agenda,
+        scheduler: Scheduler,
         tasks: TaskQueue,
         health: Health,
     ) -> None:
@@ -50,7 +50,7 @@ class LetterPost(ExchangePort):
         self._counters = counters
         self._queues_max: i64 = limits.queues_per_message_max
         self._stored_bytes_max: i64 = limits.stored_bytes_per_message_max
-        self._agenda = agenda
+        self._scheduler = scheduler
         self._tasks = tasks
         self._health = health
         self._spent: i64 = 0  # on letters so far, in about microseconds
@@ -117,7 +117,7 @@ class LetterPost(ExchangePort):
         if steps:
             self._spent += steps
             self._tasks.spend(steps)
-            self._agenda.spend(steps)
+            self._scheduler.spend(steps)
 
     def _is_too_wide(self, route: Route, letter: Message) -> bool:
         """Whether it would go to more queues, or take more bytes in them, than any message may."""

@@ -81,8 +81,8 @@ class MemorySurvey(Task):
 
     def _count_queue(self, queue: Queue) -> None:
         if queue.is_durable:
-            tail = queue.tail
-            self._tails += queue.footprint.memory_bytes() + RECORD_OVERHEAD * (tail.end - tail.first)
+            memtable = queue.memtable
+            self._tails += queue.size.memory_bytes() + RECORD_OVERHEAD * (memtable.end - memtable.first)
         else:
             self._transient += transient_bytes(queue)
 
@@ -123,7 +123,7 @@ class MemorySurvey(Task):
 
 
 def transient_bytes(queue: Queue) -> i64:
-    return queue.footprint.bytes + MESSAGE_OVERHEAD * queue.depth()
+    return queue.size.bytes + MESSAGE_OVERHEAD * queue.depth()
 
 
 def retained_bytes(broker: Broker) -> i64:

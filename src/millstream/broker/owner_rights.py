@@ -73,7 +73,7 @@ class OwnerRights:
         wanted = filter_of_exchange(exchange.encode())
         return principal is not None and self._authorizer.has_all(principal, owner.client_id, wanted, True)
 
-    def may_bury(self, owner: Owner, exchange: str, key: bytes, topic: bytes) -> bool:
+    def may_dead_letter(self, owner: Owner, exchange: str, key: bytes, topic: bytes) -> bool:
         """Whether dead letters with this key, which now go to `topic`, can have the right they need."""
         queue = find_queue_topic(exchange, key)
         return self.can_publish(owner, topic) or (queue is not None and self.can_publish(owner, queue))

@@ -171,7 +171,7 @@ class QueueAccess:
         if pending.consumer.name != client_id:
             return Reason.NOT_AUTHORIZED
         group.settle(pending, OUTCOMES[verb], words.get(b"reason", b"").decode(errors="replace")[:200])
-        self.catalog.agenda.write_settled()
+        self.catalog.scheduler.write_settled()
         return Reason.SUCCESS
 
     def _commit(self, queue: Queue, words: dict[bytes, bytes], client_id: str) -> Reason:
@@ -188,7 +188,7 @@ class QueueAccess:
             group.commit(offset)
         except Refused as refused:
             return refused.reason
-        self.catalog.agenda.write_settled()
+        self.catalog.scheduler.write_settled()
         return Reason.SUCCESS
 
 

@@ -43,7 +43,7 @@ class QuotaSurvey:
                 name = session.usage.name
                 by_user[name] = by_user.get(name, 0) + int(size)
         for queue in account.queues.catalog.queues.values():
-            size = queue.footprint.bytes
+            size = queue.size.bytes
             if size:
                 total += size
                 name = queue.usage.name

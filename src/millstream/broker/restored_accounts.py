@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from millstream.broker.account import Account
-from millstream.queues.scheduler import Agenda
+from millstream.queues.scheduler import Scheduler
 from millstream.storage.store import StoredState
 
 
-def restore_accounts(accounts: dict[str, Account], state: StoredState, agenda: Agenda) -> None:
+def restore_accounts(accounts: dict[str, Account], state: StoredState, scheduler: Scheduler) -> None:
     for name, message in state.retained:
         account = accounts.get(name)
         if account is not None:
             account.retained.store(message)
-    agenda.note_number(state.last_queue)
+    scheduler.note_number(state.last_queue)
     for queue in state.queues:
         account = accounts.get(queue.account)
         if account is not None:

@@ -186,7 +186,7 @@ class RightsReview(Task):
             is_gone = not rights.may_lead_to(owner, exchange)
         else:
             topic = self._account.exchanges.topic_of(exchange, key.encode())
-            is_gone = not rights.may_bury(owner, exchange, key.encode(), topic)
+            is_gone = not rights.may_dead_letter(owner, exchange, key.encode(), topic)
         if is_gone:
             self._count(f"the dead letters of {queue.name!r} to exchange {exchange!r} by {owner.name!r}")
 

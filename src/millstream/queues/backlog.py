@@ -116,7 +116,7 @@ class Backlog(Holder):
         room: i64 = self._floor + self._count_max - self._waiting
         self.look_at = queue.next + max(part if self._waiting > self._count_max else 1, room)
         bytes_room: i64 = self._floor_bytes + self._bytes_max - self._waiting_bytes
-        self.look_bytes = queue.footprint.bytes + max(self._bytes_max // PARTS, bytes_room)
+        self.look_bytes = queue.size.bytes + max(self._bytes_max // PARTS, bytes_room)
 
     def _has_plan(self, queue: Queue) -> bool:
         """Whether what was planned can stay: while nothing waits it would move with every message that goes through, and a
@@ -124,7 +124,7 @@ class Backlog(Holder):
         if self._waiting:
             return False
         room: i64 = self.look_at - queue.next
-        bytes_room: i64 = self.look_bytes - queue.footprint.bytes
+        bytes_room: i64 = self.look_bytes - queue.size.bytes
         return 2 * room > self._count_max and self._bytes_max < 2 * bytes_room <= 2 * self._bytes_max
 
     def _excess(self, count_max: i64, bytes_max: i64) -> bool:
@@ -140,7 +140,7 @@ class Backlog(Holder):
             if not group.consumers:
                 continue
             groups += 1
-            ready: i64 = queue.visible - group.cursor + group.returned.count()
+            ready: i64 = queue.visible - group.cursor + group.redeliveries.count()
             if ready > waiting:
                 waiting = ready
         self._waiting = waiting
@@ -148,7 +148,7 @@ class Backlog(Holder):
         if waiting:
             kept: i64 = queue.next - queue.low_mark()
             if kept > 0:
-                self._waiting_bytes = queue.footprint.bytes * waiting // kept
+                self._waiting_bytes = queue.size.bytes * waiting // kept
         if groups > self._groups:  # what waited for the new ones before they came is no growth
             self._floor = waiting
             self._floor_bytes = self._waiting_bytes

@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 DELIVERIES_PER_LETTER: Final[i64] = 8  # that take as long as one dead letter
 
 
-def bury(queue: Queue, group: Group, pending: Pending, reason: str) -> None:
+def dead_letter(queue: Queue, group: Group, pending: Pending, reason: str) -> None:
     """The dead letter is in the log before the settlement of its source: in one batch or an earlier one."""
     if not queue.is_stream:
-        bury_alone(queue, group.title(), pending, reason)
-    group.bury_done(pending)
+        dead_letter_alone(queue, group.title(), pending, reason)
+    group.settle_dead_lettered(pending)
 
 
-def bury_alone(queue: Queue, group: str, pending: Pending, reason: str) -> None:
+def dead_letter_alone(queue: Queue, group: str, pending: Pending, reason: str) -> None:
     """One that no group has to settle."""
     queue.catalog.begin_letters()
-    _bury(queue, group, pending, reason)
+    _publish_dead_letter(queue, group, pending, reason)
 
 
-def bury_new(queue: Queue, message: Message, reason: str) -> None:
+def dead_letter_refused(queue: Queue, message: Message, reason: str) -> None:
     """One that the queue does not take at all: of many queues each may do so because of the same message."""
     if not queue.catalog.takes_refused:
         queue.counters.dropped += 1
         return
     pending = Pending(queue.nobody(), queue.next, message, queue.clock.wall_ns(), 0)
-    _bury(queue, "", pending, reason)
+    _publish_dead_letter(queue, "", pending, reason)
 
 
-def _bury(queue: Queue, group: str, pending: Pending, reason: str) -> None:
-    queue.agenda.left -= DELIVERIES_PER_LETTER
-    if queue.catalog.bury(queue, group, pending, reason):
+def _publish_dead_letter(queue: Queue, group: str, pending: Pending, reason: str) -> None:
+    queue.scheduler.left -= DELIVERIES_PER_LETTER
+    if queue.catalog.dead_letter(queue, group, pending, reason):
         queue.counters.dead_lettered += 1
     else:
         queue.counters.dropped += 1

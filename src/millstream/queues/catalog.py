@@ -21,12 +21,12 @@ from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.expiry import MILLISECONDS
 from millstream.queues.group import Group
 from millstream.queues.limits import bound_again
-from millstream.queues.memtable import Tail
+from millstream.queues.memtable import Memtable
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue
 from millstream.queues.restore import restore_queue
 from millstream.queues.retention import retain
-from millstream.queues.scheduler import Agenda
+from millstream.queues.scheduler import Scheduler
 from millstream.queues.x_death import make_letter
 from millstream.routing.router import Router
 from millstream.routing.subscription import Subscription
@@ -46,10 +46,10 @@ RETENTION_NS: Final[i64] = 1_000_000_000  # between two looks at what streams ma
 
 @final
 class Catalog:
-    def __init__(self, account: str, router: Router, agenda: Agenda, quotas: Quotas) -> None:
+    def __init__(self, account: str, router: Router, scheduler: Scheduler, quotas: Quotas) -> None:
         self.account = account
         self.quotas = quotas
-        self.agenda = agenda
+        self.scheduler = scheduler
         self.queues: dict[str, Queue] = {}
         self.exchanges: ExchangePort | None = None  # known when both are made
         self.posting: i64 = 0  # dead letters on their way to an exchange, one because of the other
@@ -60,7 +60,7 @@ class Catalog:
         self._retained_ns: i64 = 0
         self._to_look: list[Queue] = []  # those of this round of ticks
         self._looked: i64 = 0  # so many of them
-        self._released: list[Tail] = []  # of removed queues, to be let go
+        self._released: list[Memtable] = []  # of removed queues, to be let go
         self._retains = False  # in this round
 
     def find(self, name: str) -> Queue | None:
@@ -89,7 +89,7 @@ class Catalog:
             elif self.exchanges is not None and self.exchanges.is_leaving(name):
                 self.exchanges.finish_leaving(name)
             definition.user = user
-            queue = Queue(self, self.agenda.take_number(), name, definition, self.agenda, usage)
+            queue = Queue(self, self.scheduler.take_number(), name, definition, self.scheduler, usage)
             self.queues[name] = queue
             usage.add(QUEUES, 1)
             self._bind([], definition.bindings, queue)
@@ -134,7 +134,7 @@ class Catalog:
 
     def delete(self, queue: Queue) -> None:
         """With every record and group in it."""
-        self.agenda.write_settled()
+        self.scheduler.write_settled()
         self._bind(queue.definition.bindings, [], queue)
         queue.close()
         del self.queues[queue.name]
@@ -147,7 +147,7 @@ class Catalog:
             group.close()
         queue.groups.clear()
         if not queue.is_durable:
-            self._released.append(queue.tail)
+            self._released.append(queue.memtable)
 
     def is_releasing(self) -> bool:
         return len(self._released) > 0
@@ -156,18 +156,18 @@ class Catalog:
         """What removed queues had in memory goes so much at a time, and does not wait for the garbage collector."""
         left: i64 = RELEASE_MAX
         while self._released and left > 0:
-            tail = self._released[-1]
-            end: i64 = tail.first + left
-            if end >= tail.end:
-                end = tail.end
+            memtable = self._released[-1]
+            end: i64 = memtable.first + left
+            if end >= memtable.end:
+                end = memtable.end
                 self._released.pop()
-            left -= end - tail.first + 1
-            tail.forget_below(end)
+            left -= end - memtable.first + 1
+            memtable.forget_below(end)
 
     def remove_group(self, queue: Queue, group: Group) -> None:
         """With what it has settled; its consumers get nothing any more. Records that no other group needs go with it,
         but not with the last one."""
-        self.agenda.write_settled()
+        self.scheduler.write_settled()
         if queue.is_removed:
             return
         group.close()
@@ -188,7 +188,7 @@ class Catalog:
         """Not while a transaction, whose publisher is told what was refused, has taken all the time there is for dead letters."""
         self.takes_refused = takes_refused
 
-    def bury(self, queue: Queue, group: str, pending: Pending, reason: str) -> bool:
+    def dead_letter(self, queue: Queue, group: str, pending: Pending, reason: str) -> bool:
         """Put it to the dead letters; False when this queue has none, or nobody took it."""
         self.letters += 1
         definition = queue.definition
@@ -201,7 +201,7 @@ class Catalog:
         if target is None:
             # a dead letter must find its place whatever there is
             target = self.declare(name, Definition(WORK), definition.user, True)
-        letter = make_dead_letter(queue.name, group, pending, reason, self.agenda.clock.wall_ns())
+        letter = make_dead_letter(queue.name, group, pending, reason, self.scheduler.clock.wall_ns())
         target.append(letter, True)
         return True
 
@@ -209,7 +209,7 @@ class Catalog:
         if self.exchanges is None or self.posting >= POSTING_MAX or self._letters_left <= 0:
             return False
         self._letters_left -= 1
-        clock = self.agenda.clock
+        clock = self.scheduler.clock
         key, letter = make_letter(
             queue.name,
             pending,
@@ -245,9 +245,9 @@ class Catalog:
         end: i64 = self._looked + TICK_MAX
         if end > len(queues):
             end = len(queues)
-        agenda = self.agenda
+        scheduler = self.scheduler
         first: i64 = self._looked
-        while self._looked < end and (agenda.left > 0 or self._looked == first):
+        while self._looked < end and (scheduler.left > 0 or self._looked == first):
             queue = queues[self._looked]
             self._looked += 1
             if not queue.is_removed:
@@ -289,8 +289,8 @@ class Catalog:
         definition = decode_definition(stored.definition)
         usage = self.quotas.of(definition.user)
         usage.add(QUEUES, 1)
-        queue = Queue(self, stored.number, stored.name, definition, self.agenda, usage)
-        self.agenda.note_number(stored.number)
+        queue = Queue(self, stored.number, stored.name, definition, self.scheduler, usage)
+        self.scheduler.note_number(stored.number)
         restore_queue(queue, stored)
         self.queues[stored.name] = queue
         self._bind([], definition.bindings, queue)

@@ -12,7 +12,7 @@ CROWD: Final = 1000  # consumers of a group
 
 
 @final
-class Turns:
+class ConsumerRotation:
     """`consumers` stand in order of priority. Equal ones stand in the order of their turns: who joins comes last, which is
     before the one that is next. Where one gets everything nobody has a turn, so that this is the order of joining."""
 

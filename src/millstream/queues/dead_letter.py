@@ -19,7 +19,7 @@ from millstream.queues.publish_options import (
 def make_dead_letter(queue: str, group: str, pending: Pending, reason: str, wall_ns: i64) -> Message:
     """Directions to the first queue are not directions to this one; an expiry that has passed would end it again."""
     message = pending.message
-    properties = drop_directions(message.properties)
+    properties = drop_publish_options(message.properties)
     for name, value in (
         ("_dlq_reason", reason),
         ("_dlq_original_queue", queue),
@@ -34,6 +34,6 @@ def make_dead_letter(queue: str, group: str, pending: Pending, reason: str, wall
     return Message(message.topic, message.payload, message.guarantee, False, properties, 0, message.publisher)
 
 
-def drop_directions(properties: bytes) -> bytes:
+def drop_publish_options(properties: bytes) -> bytes:
     """The block without what tells a queue how to treat it."""
     return drop_user_properties(properties, (PRODUCER, SEQUENCE, PRIORITY, DELAY))

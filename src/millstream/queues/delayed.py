@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
-    from millstream.queues.scheduler import Agenda
+    from millstream.queues.scheduler import Scheduler
 
 
 FILLED_MAX: Final[i64] = 4096  # records that a group takes over in one go
@@ -27,7 +27,7 @@ def forget_below(places: dict[int, tuple[int, int]], low: i64) -> None:
 
 
 @final
-class Specials:
+class DelayedMessages:
     """Those of one group. A group that begins takes over what its queue has, a part at a time: it may be very many."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Specials:
     def is_filling(self) -> bool:
         return len(self._to_fill) > 0
 
-    def fill_some(self, agenda: Agenda) -> bool:
+    def fill_some(self, scheduler: Scheduler) -> bool:
         """Whether all of them are here."""
         before: i64 = len(self._to_fill)
         while self._to_fill and before - len(self._to_fill) < FILLED_MAX:
@@ -55,7 +55,7 @@ class Specials:
             place = self._places.get(offset)
             if place is not None:  # else it has gone meanwhile
                 self.add(offset, place[0], place[1])
-        agenda.left -= (before - len(self._to_fill)) // FILLED_PER_DELIVERY
+        scheduler.left -= (before - len(self._to_fill)) // FILLED_PER_DELIVERY
         return not self._to_fill
 
     def add(self, offset: i64, priority: i64, due_ns: i64) -> None:

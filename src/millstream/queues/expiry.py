@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from millstream.queues.burial import bury, bury_alone
+from millstream.queues.burial import dead_letter, dead_letter_alone
 from millstream.queues.pending import Pending
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def keeps_expired(queue: Queue) -> bool:
 def expire(queue: Queue, group: Group, pending: Pending) -> None:
     queue.counters.expired += 1
     if keeps_expired(queue):
-        bury(queue, group, pending, "expired")
+        dead_letter(queue, group, pending, "expired")
     else:
         group.finish(pending.offset, pending.offset)
 
@@ -73,11 +73,11 @@ def expire_head(queue: Queue) -> None:
     seen: i64 = 0
     now_ns: i64 = queue.clock.wall_ns()
     while not queue.groups and queue.first < queue.visible and seen < SLICE:
-        if seen and queue.agenda.left <= 0:
+        if seen and queue.scheduler.left <= 0:
             return
         seen += 1
         if seen & 3 == 0:
-            queue.agenda.left -= 1  # four take as long as a delivery
+            queue.scheduler.left -= 1  # four take as long as a delivery
         if queue.first == queue.head and queue.head_expires_wall_ns > now_ns:
             return
         offset: i64 = queue.first
@@ -89,5 +89,5 @@ def expire_head(queue: Queue) -> None:
                 return
             queue.counters.expired += 1
             if keeps_expired(queue):
-                bury_alone(queue, "", pending, "expired")
+                dead_letter_alone(queue, "", pending, "expired")
         queue.trim(offset + 1)

@@ -16,18 +16,18 @@ from mypy_extensions import i64
 from millstream.model.errors import Reason, Refused
 from millstream.model.outcome import Outcome
 from millstream.model.topic import matches
-from millstream.queues.burial import bury
+from millstream.queues.burial import dead_letter
 from millstream.queues.consumer import Consumer
-from millstream.queues.consumers import Turns
-from millstream.queues.delayed import Specials
+from millstream.queues.consumers import ConsumerRotation
+from millstream.queues.delayed import DelayedMessages
 from millstream.queues.expiry import expire, is_expired
 from millstream.queues.limits import bound_again, empty_settled
 from millstream.queues.pending import Pending
-from millstream.queues.pending_deliveries import MILLISECONDS, Holds
-from millstream.queues.read_ahead import Span
-from millstream.queues.redelivery import Returned, find_delay_ms
-from millstream.queues.settled_bytes import Gone
-from millstream.queues.waiting_gets import Getters
+from millstream.queues.pending_deliveries import MILLISECONDS, PendingDeliveries
+from millstream.queues.read_ahead import ReadAhead
+from millstream.queues.redelivery import RedeliveryQueue, find_delay_ms
+from millstream.queues.settled_bytes import SettledBytes
+from millstream.queues.waiting_gets import WaitingGets
 from millstream.storage.intervals import Intervals
 from millstream.storage.records.queue_records import record_offset
 
@@ -57,18 +57,18 @@ class Group:
         self.unsure: i64 = queue.unsure  # all below may have been handed out before a crash
         self.settled = queue.gaps.settled_from(committed)  # out of order, above `committed`
         self.attempts: dict[int, int] = {}  # by offset, of those that came back
-        self.gone = Gone(queue)
-        self.holds = Holds()
-        self.pending = self.holds.pending
-        self.turns = Turns()
-        self.consumers = self.turns.consumers
+        self.settled_bytes = SettledBytes(queue)
+        self.pending_deliveries = PendingDeliveries()
+        self.pending = self.pending_deliveries.pending
+        self.rotation = ConsumerRotation()
+        self.consumers = self.rotation.consumers
         self.is_kept = True  # it is a fact of the log; else nobody misses it after a restart
         self.is_exclusive = False  # its only consumer wants no other beside it
-        self.specials = Specials()
-        self.returned = Returned()
+        self.delayed = DelayedMessages()
+        self.redeliveries = RedeliveryQueue()
         self._not_before: dict[int, int] = {}  # due times of attempts that a restart interrupted
-        self._getters = Getters()
-        self._span = Span()
+        self._getters = WaitingGets()
+        self._read_ahead = ReadAhead()
         self._is_dispatching = False
         self._is_offering = False  # to members: they have been waiting for it
         self._is_cut = False  # the last look for a record ended before its end: there may be one
@@ -81,9 +81,9 @@ class Group:
     # ------------------------------------------------------------- consumers
 
     def join(self, consumer: Consumer) -> None:
-        self.turns.join(consumer)
+        self.rotation.join(consumer)
         self.queue.touch()
-        self.queue.come_back()  # after what it is told first: that it has joined
+        self.queue.reschedule()  # after what it is told first: that it has joined
 
     def leave(self, consumer: Consumer) -> None:
         """It is gone; also one that never joined, and only got single records."""
@@ -94,17 +94,17 @@ class Group:
     def withdraw(self, consumer: Consumer) -> None:
         """It gets nothing any more, and may still settle what it has. Many may go at once: others get theirs later."""
         self._part(consumer)
-        self.queue.come_back()
+        self.queue.reschedule()
 
     def _part(self, consumer: Consumer) -> None:
         self.queue.touch()
-        if self.turns.leave(consumer) and not self.consumers:
+        if self.rotation.leave(consumer) and not self.consumers:
             self.is_exclusive = False
         self._getters.drop(consumer)
 
     def take_back(self, consumer: Consumer | None) -> None:
         """Everything it had open goes to the others; None: everything that is open."""
-        taken = list(self.pending.values()) if consumer is None else self.holds.find_of(consumer)
+        taken = list(self.pending.values()) if consumer is None else self.pending_deliveries.find_of(consumer)
         for pending in taken:
             self._give_back(pending, 0)
         if taken:
@@ -113,17 +113,17 @@ class Group:
     def is_active(self, consumer: Consumer) -> bool:
         """Whether it is one that gets records at this moment, credit apart."""
         if self.queue.definition.single_active:
-            return self.turns.find_active() is consumer
+            return self.rotation.find_active() is consumer
         return consumer in self.consumers
 
     def close(self) -> None:
         """The queue is gone: nothing comes any more, and nothing is open."""
-        self.holds.clear()
-        self.returned.clear()
+        self.pending_deliveries.clear()
+        self.redeliveries.clear()
         self.queue.waits_from = 0  # what it had may wait for others
         self._getters.close()
         consumers = list(self.consumers)
-        self.turns.clear()
+        self.rotation.clear()
         for consumer in consumers:
             consumer.on_removed()
 
@@ -153,32 +153,32 @@ class Group:
 
     def settle(self, pending: Pending, outcome: Outcome, reason: str) -> None:
         self.settle_one(pending, outcome, reason)
-        self.queue.come_back() if self.turns.is_crowded() else self.dispatch()
+        self.queue.reschedule() if self.rotation.is_crowded() else self.dispatch()
 
     def settle_many(self, answered: list[Pending], outcome: Outcome, reason: str) -> None:
         """All of them before anything is handed out again."""
         for pending in answered:
             self.settle_one(pending, outcome, reason)
-        self.queue.come_back() if self.turns.is_crowded() else self.dispatch()
+        self.queue.reschedule() if self.rotation.is_crowded() else self.dispatch()
 
     def settle_one(self, pending: Pending, outcome: Outcome, reason: str) -> None:
         """The caller lets the group hand out afterwards."""
         if self.pending.get(int(pending.offset)) is not pending:
             return  # too late: it was handed to somebody else, or is done
         if outcome is ACCEPTED:
-            self.holds.remove(pending)
+            self.pending_deliveries.remove(pending)
             self.finish(pending.offset, pending.offset)
         elif outcome is REJECTED:
-            bury(self.queue, self, pending, reason or "rejected")
+            dead_letter(self.queue, self, pending, reason or "rejected")
         elif outcome is RELEASED:
             pending.attempts -= 1
             self._give_back(pending, 0)
         else:
             self._fail(pending)
 
-    def bury_done(self, pending: Pending) -> None:
+    def settle_dead_lettered(self, pending: Pending) -> None:
         """Its dead letter is in the log, before this: now it can go."""
-        self.holds.remove(pending)
+        self.pending_deliveries.remove(pending)
         self.finish(pending.offset, pending.offset)
 
     def finish(self, first: i64, last: i64) -> None:
@@ -199,7 +199,7 @@ class Group:
             if not queue.is_durable:
                 empty_settled(queue, first, last)
             if queue.bounds_bytes:
-                self.gone.add(first, last)
+                self.settled_bytes.add(first, last)
         else:
             self._advance(last + 1)
         queue.note_committed(self)
@@ -210,8 +210,8 @@ class Group:
         if self.settled.count:
             self.committed = self.settled.next_missing(self.committed)
             self.settled.remove_below(self.committed)
-        if self.gone.bytes:
-            self.gone.remove_below(self.committed)
+        if self.settled_bytes.bytes:
+            self.settled_bytes.remove_below(self.committed)
         if self.cursor < self.committed:
             self.cursor = self.committed
 
@@ -228,33 +228,33 @@ class Group:
             raise Refused(Reason.TOPIC_INVALID, f"the queue ends at offset {self.queue.next - 1}")
         if offset < self.committed:
             return
-        for pending in self.holds.find_below(offset + 1):
-            self.holds.remove(pending)
+        for pending in self.pending_deliveries.find_below(offset + 1):
+            self.pending_deliveries.remove(pending)
         self.finish(self.committed, offset)
         self.dispatch()
 
     def seek(self, offset: i64) -> None:
         """Stand at an offset: what is above is handed out (again), what is below is not."""
         offset = self.queue.gaps.go_on(offset, 0)
-        self.holds.clear()
-        self.returned.clear()
+        self.pending_deliveries.clear()
+        self.redeliveries.clear()
         self._not_before.clear()
         self.attempts.clear()
         self.settled = self.queue.gaps.settled_from(offset)
-        self.gone.recount(self.settled)
+        self.settled_bytes.recount(self.settled)
         self.committed = offset
         self.written = offset
         self.cursor = offset
         self.queue.on_moved_back()
-        self._span.forget()
-        self.specials.fill(self.queue.specials)
+        self._read_ahead.forget()
+        self.delayed.fill(self.queue.delayed)
         self.queue.save_group(self)
         self.dispatch()
 
     def move_up(self, first: i64) -> None:
         """The queue begins at `first` now: an answer to what was below means nothing any more."""
-        for pending in self.holds.find_below(first):
-            self.holds.remove(pending)
+        for pending in self.pending_deliveries.find_below(first):
+            self.pending_deliveries.remove(pending)
         if self.committed < first:
             self._advance(first)
         if self.written < first:
@@ -263,7 +263,7 @@ class Group:
     def _fail(self, pending: Pending) -> None:
         """Tried and failed: again after a while, or never."""
         if self._is_worn_out(pending):
-            bury(self.queue, self, pending, "max_deliveries")
+            dead_letter(self.queue, self, pending, "max_deliveries")
             return
         self._give_back(pending, find_delay_ms(self.queue.definition, pending.attempts))
 
@@ -272,7 +272,7 @@ class Group:
         return limit != 0 and pending.attempts >= limit and not self.queue.is_stream
 
     def _give_back(self, pending: Pending, delay_ms: i64) -> None:
-        self.holds.remove(pending)
+        self.pending_deliveries.remove(pending)
         queue = self.queue
         if pending.offset < queue.waits_from:
             queue.waits_from = pending.offset
@@ -280,7 +280,7 @@ class Group:
         if pending.attempts > 0:
             self.attempts[int(pending.offset)] = int(pending.attempts)
             queue.note_returned(self, pending.offset, pending.attempts, due_ns)
-        self.returned.add(pending.renew(), queue.priority_of(pending.offset), due_ns)
+        self.redeliveries.add(pending.renew(), queue.priority_of(pending.offset), due_ns)
         if queue.is_bounded:
             bound_again(queue)
 
@@ -313,27 +313,27 @@ class Group:
         return self._is_cut or self.cursor < self.queue.visible
 
     def _hand_out_all(self) -> None:
-        turns = self.turns
-        agenda = self.queue.agenda
+        rotation = self.rotation
+        scheduler = self.queue.scheduler
         is_single = self.queue.definition.single_active
-        share: i64 = agenda.left if agenda.left < SLICE else SLICE
+        share: i64 = scheduler.left if scheduler.left < SLICE else SLICE
         handed_out: i64 = 0
         while True:
-            consumer = turns.find(is_single)
-            if turns.tried:
-                agenda.left -= turns.tried >> TRIED_SHIFT
+            consumer = rotation.find(is_single)
+            if rotation.tried:
+                scheduler.left -= rotation.tried >> TRIED_SHIFT
             if consumer is None:
                 break
             if handed_out >= share:
-                self.queue.come_back()
+                self.queue.reschedule()
                 break
             pending = self.take_next()
             if pending is None:
                 break
             handed_out += 1
-            turns.pass_on()
+            rotation.pass_on()
             self.hand_out(pending, consumer)
-        agenda.left -= handed_out
+        scheduler.left -= handed_out
 
     def hand_out(self, pending: Pending, consumer: Consumer) -> None:
         pending.attempts += 1
@@ -341,48 +341,48 @@ class Group:
             consumer.deliver(pending)
             self.finish(pending.offset, pending.offset)
             return
-        self.holds.add(pending, consumer, self.queue.clock.now_ns, self.queue.hold_ns)
+        self.pending_deliveries.add(pending, consumer, self.queue.clock.now_ns, self.queue.hold_ns)
         consumer.deliver(pending)
 
     def take_next(self) -> Pending | None:
         """The record to hand out now: one that came back, one out of turn, or the next in order."""
         now_ns = self.queue.clock.now_ns
         self._is_cut = False
-        if self.specials.is_filling() and not self.specials.fill_some(self.queue.agenda):
+        if self.delayed.is_filling() and not self.delayed.fill_some(self.queue.scheduler):
             self._is_cut = True
-            self.queue.come_back()
+            self.queue.reschedule()
             return None
         looked: i64 = 0
-        letters: i64 = self.queue.agenda.letter_mark()
+        letters: i64 = self.queue.scheduler.letter_mark()
         while True:
-            if looked >= PASSED_MAX or self.queue.agenda.is_costly(letters):
-                self.queue.agenda.left -= looked
+            if looked >= PASSED_MAX or self.queue.scheduler.is_costly(letters):
+                self.queue.scheduler.left -= looked
                 self._is_cut = True
-                self.queue.come_back()
+                self.queue.reschedule()
                 return None
             looked += 1
-            priority = self.returned.best_priority(now_ns)
-            if self.specials.count() != 0 and self.specials.best_priority(now_ns) > priority:
-                if not self.specials.is_next_below(self.queue.visible):
+            priority = self.redeliveries.best_priority(now_ns)
+            if self.delayed.count() != 0 and self.delayed.best_priority(now_ns) > priority:
+                if not self.delayed.is_next_below(self.queue.visible):
                     if priority < 0:
                         break
                 else:
-                    pending_special = self._open(self.specials.take())
+                    pending_special = self._open(self.delayed.take())
                     if pending_special is not None:
                         return pending_special
                     continue
             if priority < 0:
                 break
-            pending = self.returned.take()
+            pending = self.redeliveries.take()
             if not self.is_settled(pending.offset) and not self._is_spent(pending):
                 return pending
         return self._take_in_order()
 
     def _take_in_order(self) -> Pending | None:
         queue = self.queue
-        agenda = queue.agenda
+        scheduler = queue.scheduler
         passed: i64 = 0
-        letters: i64 = agenda.letter_mark()
+        letters: i64 = scheduler.letter_mark()
         while self.cursor < queue.visible:
             if self.settled.count:
                 self.cursor = self.settled.next_missing(self.cursor)
@@ -396,28 +396,30 @@ class Group:
                 body = found
             offset: i64 = self.cursor
             self.cursor += 1
-            if not body and (queue.is_durable or (queue.tail.is_holed and queue.tail.is_emptied(offset))):
+            if not body and (
+                queue.is_durable or (queue.memtable.is_holed and queue.memtable.is_emptied(offset))
+            ):
                 self._pass(offset, offset)
-            elif not self.is_settled(offset) and not queue.is_special(offset):
+            elif not self.is_settled(offset) and not queue.has_priority_or_delay(offset):
                 pending = self._admit(queue.make_pending(self, offset, body))
                 if pending is not None:
-                    agenda.left -= passed
+                    scheduler.left -= passed
                     return pending
             passed += 1
-            is_late = agenda.left <= 0 and passed >= PASSED_MIN
-            if is_late or passed >= PASSED_MAX or agenda.is_costly(letters):
-                queue.come_back()
+            is_late = scheduler.left <= 0 and passed >= PASSED_MIN
+            if is_late or passed >= PASSED_MAX or scheduler.is_costly(letters):
+                queue.reschedule()
                 break
-        agenda.left -= passed
+        scheduler.left -= passed
         return None
 
     def _next_body(self) -> bytes | None:
         """The record at the cursor, which moves to the next one that exists; None: it has to be read first."""
-        tail = self.queue.tail
-        span = self._span
-        if self.cursor >= tail.first:
+        memtable = self.queue.memtable
+        span = self._read_ahead
+        if self.cursor >= memtable.first:
             span.clear()
-            return tail.get(self.cursor)
+            return memtable.get(self.cursor)
         body = span.find(self.cursor)
         if body:
             self._pass_over(record_offset(body))
@@ -425,7 +427,7 @@ class Group:
         if self.cursor < span.end:
             self._pass_over(span.end)
             return self._next_body()
-        span.request(self, self.cursor, tail.first)
+        span.request(self, self.cursor, memtable.first)
         return None
 
     def _pass_over(self, offset: i64) -> None:
@@ -457,7 +459,7 @@ class Group:
         if self._not_before:
             due_ns = self._not_before.pop(int(pending.offset), 0)
             if due_ns > self.queue.clock.now_ns:
-                self.returned.add(pending, self.queue.priority_of(pending.offset), due_ns)
+                self.redeliveries.add(pending, self.queue.priority_of(pending.offset), due_ns)
                 return None
         return pending
 
@@ -470,7 +472,7 @@ class Group:
             expire(queue, self, pending)
             return True
         if pending.attempts and self._is_worn_out(pending):
-            bury(queue, self, pending, "max_deliveries")
+            dead_letter(queue, self, pending, "max_deliveries")
             return True
         return False
 
@@ -481,11 +483,11 @@ class Group:
 
     def on_tick(self, now_ns: i64) -> None:
         """Take back what nobody settled in time, then hand out what is due."""
-        late = self.holds.find_late(now_ns, PASSED_MAX)  # the others at the next tick
+        late = self.pending_deliveries.find_late(now_ns, PASSED_MAX)  # the others at the next tick
         for pending in late:
             self.queue.counters.timed_out += 1
             self._give_back(pending, 0)
-        self.queue.agenda.left -= len(late)
+        self.queue.scheduler.left -= len(late)
         if self.committed > self.written + PASSED_MAX:
             self.queue.note_committed(self)
         self.dispatch()
@@ -496,4 +498,4 @@ class Group:
         """Nobody has room for them, but they grow old all the same."""
         pending = self.take_next()  # what is too old goes its way on the way to the next
         if pending is not None:
-            self.returned.add(pending, self.queue.priority_of(pending.offset), 0)
+            self.redeliveries.add(pending, self.queue.priority_of(pending.offset), 0)

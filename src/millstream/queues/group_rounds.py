@@ -20,7 +20,7 @@ IDLE_SHIFT: Final[i64] = (
 
 
 @final
-class Rounds:
+class GroupRounds:
     def __init__(self) -> None:
         self._at: i64 = 0  # the group whose turn it is; 0: a round begins
         self._visible: i64 = 0  # what all groups of this round were offered
@@ -37,20 +37,20 @@ class Rounds:
         if self._at == 0 or self._at >= count:
             self._at = 0
             self._visible = queue.visible
-        agenda = queue.agenda
+        scheduler = queue.scheduler
         at: i64 = self._at
-        agenda.left -= (count - at) >> IDLE_SHIFT
+        scheduler.left -= (count - at) >> IDLE_SHIFT
         while at < count:
             groups[at].dispatch()
             at += 1
             if not self._is_wanted:
-                self._is_wanted = agenda.is_awake(queue)
-            if agenda.left <= 0 and at < count:
+                self._is_wanted = scheduler.is_awake(queue)
+            if scheduler.left <= 0 and at < count:
                 self._at = at
-                queue.come_back()
+                queue.reschedule()
                 return False
         self._at = 0
         if self._is_wanted or self._visible != queue.visible:
             self._is_wanted = False
-            queue.come_back()
+            queue.reschedule()
         return True

@@ -13,8 +13,8 @@ from mypy_extensions import i64
 
 from millstream.model.errors import Reason
 from millstream.model.message import Message
-from millstream.queues.burial import bury_alone, bury_new
-from millstream.queues.publish_options import read_directions
+from millstream.queues.burial import dead_letter_alone, dead_letter_refused
+from millstream.queues.publish_options import read_publish_options
 
 if TYPE_CHECKING:
     from millstream.queues.queue import Queue
@@ -46,13 +46,13 @@ def find_refusal(queue: Queue, message: Message) -> Reason:
         return Reason.SUCCESS
     queue.counters.refused += 1
     if definition.overflow == "reject_dead_letter":
-        bury_new(queue, message, "overflow")
+        dead_letter_refused(queue, message, "overflow")
     return Reason.QUOTA_EXCEEDED
 
 
 def _is_known(queue: Queue, message: Message) -> bool:
     """Whether its producer has sent it before: it is here already."""
-    directions = read_directions(message.properties)
+    directions = read_publish_options(message.properties)
     return directions is not None and directions.producer != b"" and not queue.is_new(directions)
 
 
@@ -77,7 +77,7 @@ def bound_again(queue: Queue) -> None:
     definition = queue.definition
     if definition.bounds_ready and definition.overflow in ("drop_head", "dead_letter"):
         queue.is_to_bound = True
-        queue.come_back()
+        queue.reschedule()
 
 
 def has_room(queue: Queue, count: i64, size: i64) -> bool:
@@ -90,7 +90,7 @@ def has_room(queue: Queue, count: i64, size: i64) -> bool:
     if not definition.bytes_max:
         return True
     bytes_max: i64 = max(0, definition.bytes_max)
-    if queue.footprint.bytes + size <= bytes_max:
+    if queue.size.bytes + size <= bytes_max:
         return True
     return queue.bounds_bytes and _waiting_bytes(queue) + size <= bytes_max
 
@@ -98,10 +98,10 @@ def has_room(queue: Queue, count: i64, size: i64) -> bool:
 def _waiting_bytes(queue: Queue) -> i64:
     """Of what the group that has most of it waiting has not handed out."""
     queue.let_go()
-    kept: i64 = queue.footprint.bytes
+    kept: i64 = queue.size.bytes
     least: i64 = kept if queue.groups else 0
     for group in queue.groups.values():
-        passed: i64 = group.holds.bytes + group.gone.bytes
+        passed: i64 = group.pending_deliveries.bytes + group.settled_bytes.bytes
         if passed < least:
             least = passed
     return kept - least
@@ -115,13 +115,13 @@ def make_room(queue: Queue, count: i64, size: i64) -> None:
 def bound_now(queue: Queue) -> None:
     """What it has too much goes; where that is very much, the rest of it in the next turns."""
     dropped: i64 = 0
-    most: i64 = max(1, (LETTERS_SLICE if _buries(queue) else SLICE) // cost_of_drop(queue))
-    mark: i64 = queue.agenda.letter_mark()
+    most: i64 = max(1, (LETTERS_SLICE if _dead_letters(queue) else SLICE) // cost_of_drop(queue))
+    mark: i64 = queue.scheduler.letter_mark()
     while not has_room(queue, 0, 0):
-        if dropped == most or queue.agenda.is_costly(mark):
-            queue.agenda.left -= SLICE
+        if dropped == most or queue.scheduler.is_costly(mark):
+            queue.scheduler.left -= SLICE
             queue.is_to_bound = True
-            queue.come_back()
+            queue.reschedule()
             return
         if not drop_head(queue):
             return
@@ -139,16 +139,16 @@ def is_awaited(queue: Queue) -> bool:
     return False
 
 
-def drop_head(queue: Queue, buries: bool = True) -> bool:
-    """Make room by policy: the oldest record that no consumer has goes; False when there is none. Without `buries` it
+def drop_head(queue: Queue, dead_letters: bool = True) -> bool:
+    """Make room by policy: the oldest record that no consumer has goes; False when there is none. Without `dead_letters` it
     never becomes a dead letter."""
     offset: i64 = _find_waiting(queue)
     if offset >= queue.next:
         return False
-    if buries and _buries(queue):
+    if dead_letters and _dead_letters(queue):
         pending = None if queue.is_stream else queue.find_pending(None, offset)
         if pending is not None:
-            bury_alone(queue, "", pending, "overflow")
+            dead_letter_alone(queue, "", pending, "overflow")
     else:
         queue.counters.dropped += 1
     if not queue.groups or queue.is_stream:
@@ -166,7 +166,7 @@ def cost_of_drop(queue: Queue) -> i64:
     return 1 + len(queue.groups) // GROUPS_PER_DROP
 
 
-def _buries(queue: Queue) -> bool:
+def _dead_letters(queue: Queue) -> bool:
     """Whether what has to go becomes a dead letter."""
     definition = queue.definition
     return definition.overflow == "dead_letter" or definition.dead_letter_exchange is not None
@@ -175,14 +175,14 @@ def _buries(queue: Queue) -> bool:
 def empty_settled(queue: Queue, first: i64, last: i64) -> None:
     """Of a queue in memory: what all groups have settled, though not what is before it, goes at once."""
     if len(queue.groups) == 1:
-        queue.footprint.empty(queue.tail, first, last)
+        queue.size.empty(queue.memtable, first, last)
         return
     while first <= last:
         if queue.low.is_settled_by_all(queue.groups, first):
-            queue.footprint.empty(queue.tail, first, first)
+            queue.size.empty(queue.memtable, first, first)
             if queue.bounds_bytes:
                 for group in queue.groups.values():
-                    group.gone.forget(first)
+                    group.settled_bytes.forget(first)
         first += 1
 
 
@@ -193,7 +193,7 @@ def _find_waiting(queue: Queue) -> i64:
     if queue.is_stream or not queue.groups:
         return low
     offset: i64 = max(low, queue.waits_from)
-    if not queue.specials:
+    if not queue.delayed:
         offset = max(offset, _find_handed_out(queue))
     while offset < queue.next:
         unsettled: i64 = _first_unsettled(queue, offset)
@@ -211,7 +211,7 @@ def _find_handed_out(queue: Queue) -> i64:
     """Every group has handed out all below; 0 where something came back."""
     least: i64 = queue.next
     for group in queue.groups.values():
-        if group.returned.count():
+        if group.redeliveries.count():
             return 0
         if group.cursor < least:
             least = group.cursor

@@ -79,7 +79,7 @@ class Garbage:
 
 
 @final
-class Tail:
+class Memtable:
     """`first` is the oldest offset here; older ones are in segments or gone. All below `sealed` that are kept are in
     segments, and some of them still here; it is known to the record only where `is_exact`."""
 

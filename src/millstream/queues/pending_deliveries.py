@@ -13,7 +13,7 @@ MILLISECONDS: Final[i64] = 1_000_000
 
 
 @final
-class Holds:
+class PendingDeliveries:
     """Those with a deadline stand by how long they may be held, then in the order they were handed out: that is the
     order of their deadlines."""
 

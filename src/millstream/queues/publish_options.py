@@ -20,7 +20,7 @@ DELAY_MS_MAX: Final[i64] = 366 * 86_400_000
 
 
 @final
-class Directions:
+class PublishOptions:
     def __init__(self) -> None:
         self.producer = b""
         self.sequence: i64 = 0
@@ -28,11 +28,11 @@ class Directions:
         self.delay_ms: i64 = 0
 
 
-def read_directions(properties: bytes) -> Directions | None:
+def read_publish_options(properties: bytes) -> PublishOptions | None:
     """None when there are none, which costs next to nothing."""
     at: i64 = carried_end(properties)
     end: i64 = len(properties)
-    found: Directions | None = None
+    found: PublishOptions | None = None
     sequence: i64 = -1
     while at < end:
         identifier: i64 = properties[at]
@@ -48,7 +48,7 @@ def read_directions(properties: bytes) -> Directions | None:
             continue
         value = properties[name_end + 2 : at]
         if found is None:
-            found = Directions()
+            found = PublishOptions()
         if name == PRODUCER:
             # a long name stands for itself by its digest: cut, two of them could be taken for one
             found.producer = value if len(value) <= 255 else hashlib.sha256(value).hexdigest().encode()

@@ -29,7 +29,7 @@ class Purge:
         self._came_back: list[list[tuple[int, int, int, Pending]]] = []  # to be freed
         self.count: i64 = 0  # how many went
         for group in queue.groups.values():
-            self._came_back.append(group.returned.take_all())
+            self._came_back.append(group.redeliveries.take_all())
 
     def run(self, steps: i64) -> i64:
         """Take about so many steps, of a microsecond each; what is left of them. 0 or less: there is more to do."""
@@ -59,7 +59,7 @@ class Purge:
         else:
             for group in queue.groups.values():
                 _purge_group(group, self._at, stop)
-            queue.agenda.write_settled()
+            queue.scheduler.write_settled()
             queue.let_go()
         self.count += before - queue.depth()
         taken: i64 = stop - self._at

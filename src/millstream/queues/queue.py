@@ -24,16 +24,16 @@ from millstream.queues.delayed import forget_below
 from millstream.queues.expiry import MILLISECONDS, expire_head, expire_unwanted
 from millstream.queues.forged_words import has_forged, without_forged
 from millstream.queues.group import Group
-from millstream.queues.group_rounds import Rounds
+from millstream.queues.group_rounds import GroupRounds
 from millstream.queues.limits import bound, bound_now, find_refusal, is_awaited
 from millstream.queues.low_mark import LowMark
-from millstream.queues.memtable import Tail, body_size, message_size
+from millstream.queues.memtable import Memtable, body_size, message_size
 from millstream.queues.pending import Pending
-from millstream.queues.publish_options import Directions, read_directions
+from millstream.queues.publish_options import PublishOptions, read_publish_options
 from millstream.queues.queue_counters import QueueCounters
-from millstream.queues.queue_size import Footprint
-from millstream.queues.scheduler import Agenda
-from millstream.queues.unsynced import Transit
+from millstream.queues.queue_size import QueueSize
+from millstream.queues.scheduler import Scheduler
+from millstream.queues.unsynced import UnsyncedRecords
 from millstream.security.quota import Usage
 from millstream.storage.offset_gaps import OffsetGaps
 from millstream.storage.records import queue_records
@@ -62,23 +62,23 @@ class Queue(Outlet):
         number: i64,
         name: str,
         definition: Definition,
-        agenda: Agenda,
+        scheduler: Scheduler,
         usage: Usage,
     ) -> None:
         self.catalog = catalog
         self.usage = usage  # of whoever declared it
-        self.agenda = agenda
+        self.scheduler = scheduler
         self.number: i64 = number
         self.name = name
         self.definition = definition
-        self.store = agenda.store
-        self.source = agenda.source
-        self.clock = agenda.clock
+        self.store = scheduler.store
+        self.source = scheduler.source
+        self.clock = scheduler.clock
         self.is_stream = definition.kind == STREAM
         self.is_durable = definition.kind != EPHEMERAL
         self.is_removed = False
         self.owner: object | None = None  # the connection it belongs to alone
-        self.used_ns: i64 = agenda.clock.now_ns  # when somebody last had to do with it
+        self.used_ns: i64 = scheduler.clock.now_ns  # when somebody last had to do with it
         self.hold_ns: i64 = 0  # how long a consumer may keep a delivery, unless it says otherwise
         self.is_bounded = False
         self.bounds_bytes = False  # of what waits
@@ -90,29 +90,29 @@ class Queue(Outlet):
         self.unsure: i64 = 0  # all below may have been handed out before a crash
         self.waits_from: i64 = 0  # nothing below waits, as far as it was looked for
         self.gaps = OffsetGaps()  # from where it begins on: nobody has these offsets
-        self.footprint = Footprint(self.gaps)
-        self.tail = Tail(0, self.is_stream, agenda.garbage)
+        self.size = QueueSize(self.gaps)
+        self.memtable = Memtable(0, self.is_stream, scheduler.garbage)
         self.groups: dict[str, Group] = {}  # by title
         self.counters = QueueCounters()
         self.has_expiry = False
         self.head: i64 = -1  # the record that was first when its end was looked up
         self.head_expires_wall_ns: i64 = 0
         self.producers: dict[bytes, int] = {}
-        self.specials: dict[int, tuple[int, int]] = {}  # offset: priority, due (deadline)
+        self.delayed: dict[int, tuple[int, int]] = {}  # offset: priority, due (deadline)
         self._next_group: i64 = 1
-        self.transit = Transit()
-        self._rounds = Rounds()
+        self.unsynced = UnsyncedRecords()
+        self._group_rounds = GroupRounds()
         self.low = LowMark()
         self._prefix = queue_prefix(name) + b"/"
         self._nobody: Group | None = None
-        self.backlog = Backlog(self, agenda.pressure, agenda.backlog_max, agenda.backlog_bytes_max)
+        self.backlog = Backlog(self, scheduler.pressure, scheduler.backlog_max, scheduler.backlog_bytes_max)
         self._apply(definition)
 
     def redefine(self, definition: Definition) -> None:
         self.definition = definition
         self._apply(definition)
         for group in self.groups.values():
-            group.holds.shorten(self.clock.now_ns + self.hold_ns)
+            group.pending_deliveries.shorten(self.clock.now_ns + self.hold_ns)
 
     def _apply(self, definition: Definition) -> None:
         """What is asked for every record."""
@@ -121,11 +121,11 @@ class Queue(Outlet):
         self.has_expiry = self.has_expiry or definition.message_ttl_ms != 0
         self.head = -1
         self.bounds_bytes = definition.bounds_ready and definition.bytes_max != 0
-        if definition.bounds_ready != self.tail.counts_payload:
-            self.tail.counts_payload = definition.bounds_ready
-            self.footprint.count_anew(self.tail)
+        if definition.bounds_ready != self.memtable.counts_payload:
+            self.memtable.counts_payload = definition.bounds_ready
+            self.size.count_anew(self.memtable)
         for group in self.groups.values():
-            group.gone.recount(group.settled)
+            group.settled_bytes.recount(group.settled)
 
     def close(self) -> None:
         """It is removed: nothing it has keeps it in memory."""
@@ -166,7 +166,7 @@ class Queue(Outlet):
 
     def append(self, message: Message, is_dead_letter: bool = False) -> i64:
         """The offset it got, -1 when its producer had sent it before. A dead letter makes no other."""
-        directions = read_directions(message.properties)
+        directions = read_publish_options(message.properties)
         if directions is not None and directions.producer and not self.is_new(directions):
             self.counters.repeated += 1
             return -1
@@ -180,11 +180,11 @@ class Queue(Outlet):
         if not self.is_durable:
             if directions is not None:
                 self._direct(QueueRecord(offset, wall_ns, 0, 0, b"", 0), directions)
-            self.tail.add_message(offset, message, wall_ns)
-            self.footprint.add(message_size(message, self.tail.counts_payload))
+            self.memtable.add_message(offset, message, wall_ns)
+            self.size.add(message_size(message, self.memtable.counts_payload))
             self.visible = self.next = offset + 1
-            self.agenda.wake(self)
-            if self.next >= self.backlog.look_at or self.footprint.bytes >= self.backlog.look_bytes:
+            self.scheduler.wake(self)
+            if self.next >= self.backlog.look_at or self.size.bytes >= self.backlog.look_bytes:
                 self.backlog.look()
             return offset
         record = QueueRecord(offset, wall_ns, 0, 0, b"", 0)
@@ -197,7 +197,7 @@ class Queue(Outlet):
         message = burst.message
         if not self.is_durable or self.is_bounded or self.usage.is_full:
             return False
-        if has_forged(message.properties) or read_directions(message.properties) is not None:
+        if has_forged(message.properties) or read_publish_options(message.properties) is not None:
             return False
         if message.expires_ns:
             self.has_expiry = True
@@ -212,16 +212,16 @@ class Queue(Outlet):
         position: i64 = self.store.queue_fact(RECORD_APPENDED, body)
         durable: i64 = self.store.durable()
         self.next = offset + 1
-        self.tail.add(offset, position, body)
-        self.footprint.add(body_size(body, self.tail.counts_payload))
+        self.memtable.add(offset, position, body)
+        self.size.add(body_size(body, self.memtable.counts_payload))
         if position <= durable:
             self.visible = self.next
-            self.agenda.wake(self)
+            self.scheduler.wake(self)
         else:
-            if self.transit.is_over(durable):
-                self.agenda.wait_durable(self)
-            self.transit.add(position, offset)
-        if self.next >= self.backlog.look_at or self.footprint.bytes >= self.backlog.look_bytes:
+            if self.unsynced.is_over(durable):
+                self.scheduler.wait_durable(self)
+            self.unsynced.add(position, offset)
+        if self.next >= self.backlog.look_at or self.size.bytes >= self.backlog.look_bytes:
             self.backlog.look()
 
     def _expires_wall_ns(self, message: Message) -> i64:
@@ -229,17 +229,17 @@ class Queue(Outlet):
 
     def size_at(self, offset: i64) -> i64:
         """Of a record; of one in segments nobody knows."""
-        return self.tail.size_of(offset) if self.tail.first <= offset < self.tail.end else 0
+        return self.memtable.size_of(offset) if self.memtable.first <= offset < self.memtable.end else 0
 
     def size_of(self, message: Message) -> i64:
         """About what it will count for."""
-        return message_size(message, self.tail.counts_payload)
+        return message_size(message, self.memtable.counts_payload)
 
-    def is_new(self, directions: Directions) -> bool:
+    def is_new(self, directions: PublishOptions) -> bool:
         last = self.producers.get(directions.producer)
         return last is None or directions.sequence > last
 
-    def _direct(self, record: QueueRecord, directions: Directions) -> None:
+    def _direct(self, record: QueueRecord, directions: PublishOptions) -> None:
         """What the publisher asked for, within what the queue allows."""
         if directions.producer:
             producers = self.producers
@@ -254,21 +254,21 @@ class Queue(Outlet):
         record.priority = min(int(directions.priority), self.definition.priority_max)
         if directions.delay_ms:
             record.not_before_wall_ns = record.time_wall_ns + directions.delay_ms * MILLISECONDS
-        if record.is_special():
-            self._add_special(record)
+        if record.has_priority_or_delay():
+            self._add_delayed(record)
 
-    def _add_special(self, record: QueueRecord) -> None:
+    def _add_delayed(self, record: QueueRecord) -> None:
         not_before: i64 = record.not_before_wall_ns
         due_ns: i64 = not_before - self.clock.wall_offset_ns if not_before else 0
-        self.specials[int(record.offset)] = (int(record.priority), int(due_ns))
+        self.delayed[int(record.offset)] = (int(record.priority), int(due_ns))
         for group in self.groups.values():
-            group.specials.add(record.offset, record.priority, due_ns)
+            group.delayed.add(record.offset, record.priority, due_ns)
 
-    def is_special(self, offset: i64) -> bool:
-        return len(self.specials) != 0 and int(offset) in self.specials
+    def has_priority_or_delay(self, offset: i64) -> bool:
+        return len(self.delayed) != 0 and int(offset) in self.delayed
 
     def priority_of(self, offset: i64) -> i64:
-        special = self.specials.get(int(offset)) if self.specials else None
+        special = self.delayed.get(int(offset)) if self.delayed else None
         return 0 if special is None else special[0]
 
     def on_moved_back(self) -> None:
@@ -278,14 +278,14 @@ class Queue(Outlet):
 
     def on_durable(self, durable: i64) -> bool:
         """True while something is not safe yet."""
-        self.visible = self.transit.arrive(durable, self.visible, self.next)
+        self.visible = self.unsynced.arrive(durable, self.visible, self.next)
         self.dispatch()
-        return not self.transit.is_over(durable)
+        return not self.unsynced.is_over(durable)
 
     def dispatch(self) -> None:
-        is_round_over = self._rounds.dispatch(self)
+        is_round_over = self._group_rounds.dispatch(self)
         self.backlog.relax()
-        if not is_round_over or self.agenda.is_awake(self):
+        if not is_round_over or self.scheduler.is_awake(self):
             return  # not all of it was offered yet
         self.offered = self.visible
         if self.definition.message_ttl_ms < 0:
@@ -307,7 +307,7 @@ class Queue(Outlet):
         self.note(queue_records.RECORDS_SETTLED, body)
 
     def note_committed(self, group: Group) -> None:
-        self.agenda.write_later(group)
+        self.scheduler.write_later(group)
 
     def write_committed(self, group: Group) -> None:
         """Once per turn of what was settled; one fact for everything that was so in order since the last."""
@@ -344,7 +344,7 @@ class Queue(Outlet):
             group.unsure = self.unsure if is_kept else 0  # nobody had its name before
             self._next_group += 1
             self.groups[title] = group
-            group.specials.fill(self.specials)
+            group.delayed.fill(self.delayed)
             self.save_group(group)
         return group
 
@@ -353,7 +353,7 @@ class Queue(Outlet):
         self.low.forget()
         if group.number >= self._next_group:
             self._next_group = group.number + 1
-        group.specials.fill(self.specials)
+        group.delayed.fill(self.delayed)
 
     def remove_group(self, group: Group) -> None:
         """The queue still begins where its last group stood: nothing unsettled goes with it."""
@@ -408,39 +408,39 @@ class Queue(Outlet):
     def let_go(self) -> None:
         """What nobody needs any more no longer counts, and need not be remembered."""
         low = self.low_mark()
-        self.footprint.let_go(self.tail, low)
-        if self.specials:
-            forget_below(self.specials, low)
+        self.size.let_go(self.memtable, low)
+        if self.delayed:
+            forget_below(self.delayed, low)
         self.backlog.relax()
 
     def forget_folded(self, sequence: i64) -> None:
         if self.is_durable:
-            self.footprint.on_folded(self.tail, sequence)
+            self.size.on_folded(self.memtable, sequence)
 
     def sealed(self) -> i64:
         """One past the last offset that is in segments; of a stream exactly."""
-        return self.tail.sealed if self.tail.sealed > self.first else self.first
+        return self.memtable.sealed if self.memtable.sealed > self.first else self.first
 
-    def come_back(self) -> None:
+    def reschedule(self) -> None:
         """There is more to hand out, but others have their turn first."""
-        self.agenda.wake(self)
+        self.scheduler.wake(self)
 
     # --------------------------------------------------------------- records
 
     def find_record(self, offset: i64) -> bytes:
         """One record, read if need be; empty: it is not there (any more)."""
-        tail = self.tail
-        if offset < tail.first:
+        memtable = self.memtable
+        if offset < memtable.first:
             found = self.source.read(self.number, offset, offset + 1, 1)
             return found[0] if found else b""
         if self.is_durable:
-            return tail.get(offset) if offset < tail.end else b""
-        if offset >= tail.end or offset < self.low_mark() or tail.is_emptied(offset):
+            return memtable.get(offset) if offset < memtable.end else b""
+        if offset >= memtable.end or offset < self.low_mark() or memtable.is_emptied(offset):
             return b""
-        message = tail.get_message(offset)
-        priority, due_ns = self.specials.get(int(offset), (0, 0))
+        message = memtable.get_message(offset)
+        priority, due_ns = self.delayed.get(int(offset), (0, 0))
         not_before: i64 = due_ns + self.clock.wall_offset_ns if due_ns else 0
-        record = QueueRecord(offset, tail.get_time(offset), not_before, priority, b"", 0)
+        record = QueueRecord(offset, memtable.get_time(offset), not_before, priority, b"", 0)
         return encode_record(self.number, record, message, self._expires_wall_ns(message))
 
     def find_pending(self, group: Group | None, offset: i64) -> Pending | None:
@@ -448,7 +448,7 @@ class Queue(Outlet):
         if group is None:
             group = self.nobody()
         if not self.is_durable:
-            if offset >= self.tail.end or self.tail.is_emptied(offset):
+            if offset >= self.memtable.end or self.memtable.is_emptied(offset):
                 return None
             return self.make_pending(group, offset, b"")
         body = self.find_record(offset)
@@ -462,13 +462,13 @@ class Queue(Outlet):
 
     def make_pending(self, group: Group, offset: i64, body: bytes) -> Pending:
         """Of a queue in memory there is no body: it has the message."""
-        tail = self.tail
+        memtable = self.memtable
         if not self.is_durable:
-            message = tail.get_message(offset)
-            size = message_size(message, tail.counts_payload)
-            return Pending(group, offset, message, tail.get_time(offset), size)
+            message = memtable.get_message(offset)
+            size = message_size(message, memtable.counts_payload)
+            return Pending(group, offset, message, memtable.get_time(offset), size)
         message = decode_record_message(body, -self.clock.wall_offset_ns)
-        return Pending(group, offset, message, record_time(body), body_size(body, tail.counts_payload))
+        return Pending(group, offset, message, record_time(body), body_size(body, memtable.counts_payload))
 
     def routing_key(self, topic: bytes) -> bytes:
         """What filters inside the queue look at: the part behind the queue's name, or the whole topic."""

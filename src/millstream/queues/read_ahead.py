@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Span(RecordWaiter):
+class ReadAhead(RecordWaiter):
     def __init__(self) -> None:
         self.end: i64 = 0  # all below it that exist were in the span
         self._group: Group | None = None  # whose cursor waits for a request that is under way

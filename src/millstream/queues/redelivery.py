@@ -28,7 +28,7 @@ def find_delay_ms(definition: Definition, attempts: i64) -> i64:
 
 
 @final
-class Returned:
+class RedeliveryQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, int, Pending]] = []  # due time, -priority, offset
 

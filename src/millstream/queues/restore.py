@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.queues.group import Group
-from millstream.queues.memtable import Tail
+from millstream.queues.memtable import Memtable
 from millstream.queues.queue import Queue
 from millstream.storage.records.queue_records import record_place
 from millstream.storage.records.stored_queue import StoredQueue
@@ -21,16 +21,16 @@ def restore_queue(queue: Queue, stored: StoredQueue) -> None:
     queue.has_expiry = True  # what is in the segments may have one
     offset_ns = int(queue.clock.wall_offset_ns)
     for offset, (priority, wall_ns) in stored.specials.items():
-        queue.specials[offset] = (priority, max(1, wall_ns - offset_ns) if wall_ns else 0)
+        queue.delayed[offset] = (priority, max(1, wall_ns - offset_ns) if wall_ns else 0)
     first_in_log = record_place(stored.tail[0][1])[1] if stored.tail else stored.next
-    queue.tail = Tail(first_in_log, queue.is_stream, queue.agenda.garbage)
-    queue.tail.counts_payload = queue.definition.bounds_ready
+    queue.memtable = Memtable(first_in_log, queue.is_stream, queue.scheduler.garbage)
+    queue.memtable.counts_payload = queue.definition.bounds_ready
     for sequence, body in stored.tail:
-        queue.tail.add(record_place(body)[1], sequence, body)
+        queue.memtable.add(record_place(body)[1], sequence, body)
     for entry in stored.groups.values():
         group = Group(queue, entry.number, entry.name, entry.filter, entry.committed)
         group.restore(entry.settled, entry.returned, offset_ns)
         queue.put_back_group(group)
-        group.gone.recount(group.settled)
+        group.settled_bytes.recount(group.settled)
     queue.gaps.forget_below(queue.low_mark())
-    queue.footprint.restore(stored.bytes, queue.tail, queue.low_mark())
+    queue.size.restore(stored.bytes, queue.memtable, queue.low_mark())

@@ -19,8 +19,8 @@ def retain(queue: Queue) -> None:
     if count and queue.depth() > count:
         first = queue.gaps.go_on(first, queue.depth() - count)
     limit: i64 = definition.retention_bytes
-    if limit and queue.footprint.bytes > limit:
-        by_size = queue.footprint.find_first_within(queue.tail, limit)
+    if limit and queue.size.bytes > limit:
+        by_size = queue.size.find_first_within(queue.memtable, limit)
         if by_size > first:
             first = by_size
     age_s = definition.retention_age_s
@@ -36,20 +36,20 @@ def retain(queue: Queue) -> None:
 
 def find_young(queue: Queue, wall_ns: i64) -> i64:
     """The first offset at or after a time; the end of the queue if all are older."""
-    tail = queue.tail
-    low: i64 = tail.first if tail.first > queue.first else queue.first
-    if queue.first < tail.first:
+    memtable = queue.memtable
+    low: i64 = memtable.first if memtable.first > queue.first else queue.first
+    if queue.first < memtable.first:
         found = queue.source.find_time(queue.number, wall_ns)
-        if 0 <= found < tail.first:
+        if 0 <= found < memtable.first:
             return found if found > queue.first else queue.first
-    high: i64 = tail.end
+    high: i64 = memtable.end
     while low < high:  # times in a queue never go back far enough to matter
         middle: i64 = (low + high) // 2
         found = middle
-        body = tail.get(found)
+        body = memtable.get(found)
         while not body and found + 1 < high:  # lost to damage, or skipped: the next one tells
             found += 1
-            body = tail.get(found)
+            body = memtable.get(found)
         if not body or record_time(body) >= wall_ns:
             high = middle
         else:

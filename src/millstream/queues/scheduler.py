@@ -52,7 +52,7 @@ class NoSegments(RecordSource):
 
 
 @final
-class Agenda:
+class Scheduler:
     def __init__(
         self,
         store: Store,

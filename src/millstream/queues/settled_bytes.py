@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Gone:
+class SettledBytes:
     """Counted only where the queue asks for it."""
 
     def __init__(self, queue: Queue) -> None:
@@ -23,7 +23,7 @@ class Gone:
         self._low: i64 = 0  # none is below
 
     def add(self, first: i64, last: i64) -> None:
-        first = max(first, self._queue.tail.first)  # of what is in segments only nobody knows the size
+        first = max(first, self._queue.memtable.first)  # of what is in segments only nobody knows the size
         while first <= last:
             size = int(self._queue.size_at(first))
             if size and int(first) not in self._sizes:

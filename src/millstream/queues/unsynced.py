@@ -11,7 +11,7 @@ MARK_EVERY: Final[i64] = 64  # of the records of one batch only so many need to 
 
 
 @final
-class Transit:
+class UnsyncedRecords:
     def __init__(self) -> None:
         # position in the store, offset behind it: of some records on the way, and of the last one
         self._marks: deque[tuple[int, int]] = deque()

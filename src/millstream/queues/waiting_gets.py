@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Getters:
+class WaitingGets:
     def __init__(self) -> None:
         self._waiting: deque[tuple[Consumer, int]] = deque()  # who wants one; the end of the queue then
 

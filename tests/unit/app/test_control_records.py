@@ -92,7 +92,7 @@ def put_on_shelf(world: ControlWorld, shelf: Shelf, end: int, gaps: range = rang
             shelf.records[offset] = queue.find_record(offset)
     # positions in the store: one for the queue itself, then one for each record
     queue.forget_folded(world.store.position() - queue.next + end)
-    assert 0 < queue.tail.first <= end
+    assert 0 < queue.memtable.first <= end
 
 
 async def test_a_large_answer_is_cut_into_pages_by_its_size() -> None:

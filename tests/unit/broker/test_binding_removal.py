@@ -145,7 +145,7 @@ def test_a_dead_letter_queue_that_was_just_deleted_comes_back_without_its_old_bi
     source.append(make_message(b"$queue/q"))
     rejected = source.find_pending(None, 0)
     assert rejected is not None
-    assert world.account.queues.catalog.bury(source, "", rejected, "rejected")
+    assert world.account.queues.catalog.dead_letter(source, "", rejected, "rejected")
     assert world.account.queues.catalog.get("dead").depth() == 1
     again = Bound(store=store)  # a crash in this moment
     again.broker.restore(START_NS)

@@ -28,7 +28,7 @@ def make_groups(seen: list[str], count: int) -> list[Group]:
     groups = []
     for number in range(count):
         group = world.declare(f"q{number}").get_group("g", b"")
-        group.turns.join(Looks(seen, f"c{number}"))
+        group.rotation.join(Looks(seen, f"c{number}"))
         groups.append(group)
     return groups
 

@@ -445,10 +445,10 @@ def test_a_queue_lets_go_of_the_others_also_where_several_groups_read_it_and_its
     for name in ("g", "h"):
         queue.get_group(name, b"").join(FakeConsumer("c", 1))
     world.broker.work_off()
-    before = queue.footprint.bytes
+    before = queue.size.bytes
     world.tick(95)
     assert queue.unsettled() == 2
-    assert queue.footprint.bytes <= before // 2
+    assert queue.size.bytes <= before // 2
     assert world.port.told == [("queue", "bulk")]
 
 

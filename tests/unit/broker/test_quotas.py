@@ -150,7 +150,7 @@ def test_a_dead_letter_finds_its_place_whatever_quota_is_reached() -> None:
     queue.append(make_message(b"$queue/q"))
     pending = queue.find_pending(None, 0)
     assert pending is not None
-    assert catalog.bury(queue, "", pending, "rejected")
+    assert catalog.dead_letter(queue, "", pending, "rejected")
     assert catalog.get("$dlq/q").depth() == 1
     assert used(world, QUEUES, "ann") == 2
 

@@ -15,7 +15,7 @@ from millstream.model.carried import (
     with_address,
     wrap_carried,
 )
-from millstream.queues.publish_options import encode_user_property, read_directions, read_user_properties
+from millstream.queues.publish_options import encode_user_property, read_publish_options, read_user_properties
 
 VIEW = encode_user_property(b"name", b"value")
 SIZES = (1, 2, PIECE_MAX - 1, PIECE_MAX, PIECE_MAX + 1, 2 * PIECE_MAX, 2 * PIECE_MAX + 7)
@@ -46,8 +46,8 @@ def test_user_properties_are_read_behind_what_is_carried() -> None:
 
 def test_directions_are_not_looked_for_inside_what_is_carried() -> None:
     inside = encode_user_property(b"priority", b"7")
-    assert read_directions(wrap_carried(inside)) is None
-    found = read_directions(wrap_carried(inside) + encode_user_property(b"priority", b"3"))
+    assert read_publish_options(wrap_carried(inside)) is None
+    found = read_publish_options(wrap_carried(inside) + encode_user_property(b"priority", b"3"))
     assert found is not None
     assert found.priority == 3
 

@@ -11,7 +11,7 @@ from queue_world import QueueWorld
 from millstream.model.burst import Burst
 from millstream.model.message import Message
 from millstream.queues.queue import Queue
-from millstream.queues.unsynced import MARK_EVERY, Transit
+from millstream.queues.unsynced import MARK_EVERY, UnsyncedRecords
 
 PAYLOADS = [b"first", b"", b"x" * 300, b"last"]
 
@@ -49,7 +49,7 @@ def test_a_burst_leaves_the_same_records_as_its_messages_one_by_one(
     assert records(queue) == alone
     assert queue.next == together.next == 5
     assert queue.counters.appended == 5
-    assert queue.footprint.bytes == together.footprint.bytes
+    assert queue.size.bytes == together.size.bytes
     assert other.facts.log == world.facts.log
 
 
@@ -119,7 +119,7 @@ def test_a_burst_that_ends_sooner_or_later_makes_the_queue_look_for_expired_reco
 
 
 def test_what_is_on_its_way_arrives_in_order_and_never_early() -> None:
-    transit = Transit()
+    transit = UnsyncedRecords()
     for offset in range(3 * int(MARK_EVERY)):
         transit.add(offset + 1000, offset)
     visible = 0

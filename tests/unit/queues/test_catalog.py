@@ -166,10 +166,10 @@ def test_what_the_segments_hold_need_not_stay_in_memory(world: QueueWorld) -> No
     for _, kind, body in world.facts.log:
         if kind == queue_records.RECORD_APPENDED:
             world.segments.put(body)
-    size = int(queue.footprint.bytes)
+    size = int(queue.size.bytes)
     world.catalog.forget_folded(int(world.store.position()))
-    assert queue.tail.first == 512
-    assert queue.footprint.bytes == size
+    assert queue.memtable.first == 512
+    assert queue.size.bytes == size
     world.segments.count_max = 100
     consumer = world.join(queue, credit=1000)
     assert consumer.offsets() == list(range(600))
@@ -201,7 +201,7 @@ def test_what_a_deleted_transient_queue_held_is_let_go_in_slices(world: QueueWor
     queue = world.declare(kind="ephemeral")
     count = RELEASE_MAX + 300
     world.fill(queue, count)
-    first, last = queue.tail.get_message(0), queue.tail.get_message(count - 1)
+    first, last = queue.memtable.get_message(0), queue.memtable.get_message(count - 1)
     held = sys.getrefcount(first), sys.getrefcount(last)
     world.catalog.delete(queue)
     world.catalog.on_tick(1)

@@ -7,7 +7,7 @@ from queue_world import WALL_OFFSET_NS, FakeConsumer, QueueWorld, words_of
 
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
-from millstream.queues.dead_letter import drop_directions
+from millstream.queues.dead_letter import drop_publish_options
 from millstream.queues.publish_options import encode_user_property
 from millstream.queues.queue import Queue
 from millstream.storage.records import queue_records
@@ -240,9 +240,9 @@ def test_only_whole_properties_are_taken_out() -> None:
     hidden = encode_user_property(b"priority", b"3")
     correlation = b"\x09" + len(hidden).to_bytes(2, "big") + hidden
     kept = correlation + encode_user_property(b"color", b"red")
-    assert drop_directions(kept + hidden) == kept
-    assert drop_directions(hidden + kept) == kept
-    assert drop_directions(kept) == kept
+    assert drop_publish_options(kept + hidden) == kept
+    assert drop_publish_options(hidden + kept) == kept
+    assert drop_publish_options(kept) == kept
 
 
 def test_a_letter_keeps_topic_payload_and_publisher(world: QueueWorld) -> None:

@@ -20,10 +20,10 @@ def fill(world: QueueWorld) -> None:
 
 def turns_to_free(world: QueueWorld) -> int:
     turns = 0
-    while world.agenda.garbage.count():
-        before = world.agenda.garbage.count()
-        assert world.agenda.work_off() == (before > BLOCKS_PER_TURN)
-        assert before - world.agenda.garbage.count() <= BLOCKS_PER_TURN
+    while world.scheduler.garbage.count():
+        before = world.scheduler.garbage.count()
+        assert world.scheduler.work_off() == (before > BLOCKS_PER_TURN)
+        assert before - world.scheduler.garbage.count() <= BLOCKS_PER_TURN
         turns += 1
     return turns
 
@@ -33,5 +33,5 @@ def test_the_records_of_a_purged_queue_are_freed_over_several_turns() -> None:
     fill(world)
     assert purge(world.queue()) == BLOCKS * RECORDS_PER_BLOCK + 1
     assert world.queue().depth() == 0
-    assert world.agenda.garbage.count() == BLOCKS
+    assert world.scheduler.garbage.count() == BLOCKS
     assert turns_to_free(world) == 3

@@ -96,7 +96,7 @@ def test_a_record_stays_until_the_slower_group_has_settled_it(world: QueueWorld,
     assert queue.depth() == 3
     slow.settle_all()
     world.loop()
-    assert (queue.depth(), queue.footprint.bytes) == (0, 0)
+    assert (queue.depth(), queue.size.bytes) == (0, 0)
 
 
 def test_a_new_group_begins_where_the_slowest_one_stands(world: QueueWorld, queue: Queue) -> None:
@@ -249,7 +249,7 @@ def test_what_a_filter_passes_over_is_not_kept_for_its_group(world: QueueWorld, 
     world.loop()
     consumer.settle_all()
     world.loop()
-    assert (world.group("g@a").lag(), queue.depth(), queue.footprint.bytes) == (0, 0, 0)
+    assert (world.group("g@a").lag(), queue.depth(), queue.size.bytes) == (0, 0, 0)
 
 
 def test_a_filter_over_priorities_lets_go_of_what_it_does_not_want(world: QueueWorld, queue: Queue) -> None:
@@ -296,7 +296,7 @@ def test_one_that_answers_at_once_does_not_get_the_whole_queue_in_one_go(world: 
     for number in range(3000):
         world.publish(queue, b"%d" % number)
     queue.get_group("g", b"").join(consumer)
-    assert world.agenda.work_off()
+    assert world.scheduler.work_off()
     assert 0 < len(consumer.got) < 3000
     world.loop()
     assert len(consumer.got) == 3000
@@ -449,6 +449,6 @@ def test_memory_is_given_back_with_what_is_settled() -> None:
     world.fill(queue, 2000)
     consumer.settle_all()
     world.loop()
-    assert queue.footprint.bytes == 0
-    assert queue.tail.first >= 1792
+    assert queue.size.bytes == 0
+    assert queue.memtable.first >= 1792
     assert not world.group().pending

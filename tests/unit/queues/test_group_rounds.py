@@ -29,7 +29,7 @@ def test_many_groups_of_one_queue_share_the_turns(world: QueueWorld) -> None:
     turns = 0
     while True:
         before = handed_out(consumers)
-        is_more = world.agenda.work_off()
+        is_more = world.scheduler.work_off()
         assert handed_out(consumers) - before <= PER_TURN
         turns += 1
         if not is_more:
@@ -47,7 +47,7 @@ def test_a_round_that_was_cut_short_goes_on_where_it_stopped(world: QueueWorld) 
         for _ in range(400):
             world.publish(queue, b"%d" % number)
             number += 1
-        world.agenda.work_off()
+        world.scheduler.work_off()
     assert all(consumer.got for consumer in consumers)
     world.loop()
     assert {len(consumer.got) for consumer in consumers} == {2000}
@@ -60,7 +60,7 @@ def test_what_comes_in_the_middle_of_a_round_reaches_the_groups_that_had_their_t
     consumers = [world.join(queue, f"g{number}", credit=100_000) for number in range(40)]
     for number in range(300):
         world.publish(queue, b"%d" % number)
-    assert world.agenda.work_off()
+    assert world.scheduler.work_off()
     world.publish(queue, b"last")
     world.loop()
     assert [consumer.payloads()[-1] for consumer in consumers] == [b"last"] * 40
@@ -72,11 +72,11 @@ def test_many_queues_share_the_turns(world: QueueWorld) -> None:
     for queue in queues:
         for number in range(500):
             world.publish(queue, b"%d" % number)
-    assert world.agenda.work_off()
+    assert world.scheduler.work_off()
     assert handed_out(consumers) <= PER_TURN
     served = [bool(consumer.got) for consumer in consumers]
     assert served == sorted(served, reverse=True)  # the others are next
-    world.agenda.work_off()
+    world.scheduler.work_off()
     assert sum(bool(consumer.got) for consumer in consumers) > sum(served)
     world.loop()
     assert handed_out(consumers) == 15_000
@@ -94,7 +94,7 @@ def test_filters_that_match_nothing_are_carried_out_in_turns(world: QueueWorld) 
         groups.append(group)
     while True:
         before = sum(int(group.cursor) for group in groups)
-        is_more = world.agenda.work_off()
+        is_more = world.scheduler.work_off()
         assert sum(int(group.cursor) for group in groups) - before <= PER_TURN + PASSED_MAX
         if not is_more:
             break
@@ -112,7 +112,7 @@ def test_very_many_records_that_are_too_old_become_dead_letters_a_few_at_a_time(
     ticks = 0
     while dead.next < 4000:
         before = dead.next
-        world.agenda.begin_turn()
+        world.scheduler.begin_turn()
         world.catalog.on_tick(world.clock.now_ns)
         assert dead.next - before <= PER_TURN // DELIVERIES_PER_LETTER + 32
         ticks += 1
@@ -159,8 +159,8 @@ def test_a_group_that_begins_takes_over_very_many_records_out_of_turn_in_parts(w
     queue.get_group("g", b"").join(consumer := FakeConsumer("c", 2 * count))
     for part in range(2):
         queue.dispatch()
-        assert (queue.groups["g"].specials.is_filling(), consumer.got) == (True, []), part
-        assert world.agenda.is_awake(queue)
+        assert (queue.groups["g"].delayed.is_filling(), consumer.got) == (True, []), part
+        assert world.scheduler.is_awake(queue)
     world.loop()
     odd = list(range(1, count, 2))
     assert consumer.offsets() == odd + list(range(0, count, 2))

@@ -44,9 +44,9 @@ def test_what_one_group_has_not_settled_is_asked_of_that_one(world: QueueWorld) 
         consumer.settle(2)
         consumer.settle(1)
     assert queue.low.looked - before <= 3 * COUNT
-    assert not queue.tail.is_emptied(1)
+    assert not queue.memtable.is_emptied(1)
     consumers[-1].settle(1)
-    assert (queue.tail.is_emptied(1), queue.tail.is_emptied(2)) == (True, False)
+    assert (queue.memtable.is_emptied(1), queue.memtable.is_emptied(2)) == (True, False)
 
 
 def test_the_lowest_group_is_found_anew_when_it_leaves_or_another_goes_back(world: QueueWorld) -> None:
@@ -89,8 +89,8 @@ def test_records_that_went_from_behind_one_that_stayed_are_passed_over_in_blocks
     queue.groups["g"].join(rest)
     world.loop()
     rest.settle_all()
-    queue.tail._blocks = CountedBlocks(queue.tail._blocks)  # type: ignore[assignment]
+    queue.memtable._blocks = CountedBlocks(queue.memtable._blocks)  # type: ignore[assignment]
     first.settle_all()
     world.loop()
-    assert (queue.low_mark(), queue.footprint.bytes) == (20_000, 0)
+    assert (queue.low_mark(), queue.size.bytes) == (20_000, 0)
     assert CountedBlocks.asked < 1000

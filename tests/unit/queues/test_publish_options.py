@@ -9,8 +9,8 @@ from millstream.queues.publish_options import (
     DELAY_MS_MAX,
     encode_user_property,
     find_user_properties,
-    read_directions,
     read_number,
+    read_publish_options,
     read_user_properties,
 )
 
@@ -24,13 +24,13 @@ def words(**pairs: str) -> bytes:
 
 
 def test_nothing_asked_gives_nothing() -> None:
-    assert read_directions(b"") is None
-    assert read_directions(OTHERS) is None
-    assert read_directions(words(color="red")) is None
+    assert read_publish_options(b"") is None
+    assert read_publish_options(OTHERS) is None
+    assert read_publish_options(words(color="red")) is None
 
 
 def test_all_of_them_are_found_among_the_others() -> None:
-    found = read_directions(
+    found = read_publish_options(
         OTHERS + words(producer_id="p", sequence="7", color="red", priority="4", delay_ms="250")
     )
     assert found is not None
@@ -38,14 +38,14 @@ def test_all_of_them_are_found_among_the_others() -> None:
 
 
 def test_what_is_too_much_is_cut_to_the_most() -> None:
-    found = read_directions(words(priority="999", delay_ms="999999999999"))
+    found = read_publish_options(words(priority="999", delay_ms="999999999999"))
     assert found is not None
     assert (found.priority, found.delay_ms) == (255, DELAY_MS_MAX)
 
 
 @pytest.mark.parametrize("value", ["", "-1", "1.5", "x", "²", "1" * 19, " 1"])
 def test_what_is_no_number_is_not_followed(value: str) -> None:
-    found = read_directions(words(producer_id="p", sequence=value, priority=value, delay_ms=value))
+    found = read_publish_options(words(producer_id="p", sequence=value, priority=value, delay_ms=value))
     assert found is not None
     assert (found.producer, found.sequence, found.priority, found.delay_ms) == (b"", 0, 0, 0)
 

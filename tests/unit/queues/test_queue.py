@@ -263,7 +263,7 @@ def test_bytes_max_holds(world: QueueWorld) -> None:
     while refusal(world, queue, b"x" * 1000) is Reason.SUCCESS:
         world.publish(queue, b"x" * 1000)
     assert 8 <= queue.depth() <= 10
-    assert queue.footprint.bytes <= 10_000
+    assert queue.size.bytes <= 10_000
     assert refusal(world, queue, b"") is Reason.SUCCESS
 
 
@@ -276,7 +276,7 @@ def test_bytes_are_given_back_once_for_all_groups(world: QueueWorld) -> None:
         for consumer in consumers:
             consumer.settle_all()
         world.loop()
-        assert queue.footprint.bytes == 0
+        assert queue.size.bytes == 0
 
 
 @pytest.mark.parametrize("folded", [0.0, 0.5, 1.0])
@@ -288,13 +288,13 @@ def test_bytes_are_about_right_after_a_restart(world: QueueWorld, folded: float)
     world.loop()
     consumer.settle_all()
     world.loop()
-    before = int(queue.footprint.bytes)
+    before = int(queue.size.bytes)
     world.restart(folded)
-    assert abs(int(world.queue().footprint.bytes) - before) <= before // 100
+    assert abs(int(world.queue().size.bytes) - before) <= before // 100
     consumer = world.join(world.queue())
     consumer.settle_all()
     world.loop()
-    assert world.queue().footprint.bytes == 0
+    assert world.queue().size.bytes == 0
 
 
 def test_drop_head_makes_room_for_the_newest(world: QueueWorld) -> None:
@@ -321,7 +321,7 @@ def test_drop_head_by_bytes(world: QueueWorld) -> None:
     for number in range(10):
         world.publish(queue, b"%d" % number * 1000)
     world.loop()
-    assert queue.footprint.bytes <= 5000
+    assert queue.size.bytes <= 5000
     assert kept(world, queue)[-1] == b"9" * 1000
 
 
@@ -369,7 +369,7 @@ def test_a_purge_without_a_group_empties_the_queue(world: QueueWorld) -> None:
     queue = world.declare()
     world.fill(queue, 5)
     assert purge(queue) == 5
-    assert (queue.depth(), queue.footprint.bytes) == (0, 0)
+    assert (queue.depth(), queue.size.bytes) == (0, 0)
     world.publish(queue, b"new")
     world.restart()
     assert kept(world, world.queue()) == [b"new"]

@@ -11,7 +11,7 @@ from millstream.model.limits import Limits
 from millstream.model.outcome import Outcome
 from millstream.queues.catalog import Catalog
 from millstream.queues.queue import Queue
-from millstream.queues.scheduler import Agenda
+from millstream.queues.scheduler import Scheduler
 
 MOST = 100
 PART = MOST // 5
@@ -37,8 +37,8 @@ class PressedWorld(QueueWorld):
         super()._start()
         self.wakeup = ManualWakeup()
         self.pressure = Pressure(GRACE_MS)
-        self.agenda = Agenda(self.store, self.segments, self.clock, self.wakeup, self.pressure, LIMITS)
-        self.catalog = Catalog("default", self.router, self.agenda, self.catalog.quotas)
+        self.scheduler = Scheduler(self.store, self.segments, self.clock, self.wakeup, self.pressure, LIMITS)
+        self.catalog = Catalog("default", self.router, self.scheduler, self.catalog.quotas)
         self.line = FakeLine()
 
     def press(self, queue: Queue, count: int, size: int = 1, source: object | None = None) -> bool:
@@ -55,7 +55,7 @@ class PressedWorld(QueueWorld):
 
     def drain(self, queue: Queue, consumer: AutoConsumer, count: int) -> None:
         consumer.room += count
-        queue.come_back()
+        queue.reschedule()
         self.loop()
 
     def tick(self, milliseconds: float) -> None:
@@ -130,11 +130,11 @@ def test_what_was_settled_leaves_no_room_for_more_that_waits(is_settled_first: b
     consumer.credit = 0
     if is_settled_first:
         consumer.settle_all()
-        world.agenda.write_settled()
+        world.scheduler.write_settled()
     assert not world.press(queue, 9, 10 * 1024)
     if not is_settled_first:
         consumer.settle_all()
-        world.agenda.write_settled()
+        world.scheduler.write_settled()
     assert world.press(queue, 2, 10 * 1024)
 
 
@@ -290,5 +290,5 @@ def test_publishers_go_on_when_a_consumer_has_settled_out_of_order() -> None:
             pending.group.settle(pending, Outcome.ACCEPTED, "")
         while len(consumer.got) < MOST:
             consumer.settle(-1)
-        world.agenda.write_settled()
+        world.scheduler.write_settled()
         assert world.line.resumed == 1, kind

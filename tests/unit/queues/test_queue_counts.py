@@ -155,12 +155,12 @@ def test_a_queue_in_memory_lets_go_of_what_is_settled(world: QueueWorld) -> None
     queue = world.declare(kind="ephemeral")
     consumer = world.join(queue, credit=10_000)
     world.fill(queue, 300)
-    kept = queue.tail.get_message(299)
-    assert queue.footprint.bytes == sum(int(queue.tail.size_of(offset)) for offset in range(300))
+    kept = queue.memtable.get_message(299)
+    assert queue.size.bytes == sum(int(queue.memtable.size_of(offset)) for offset in range(300))
     consumer.settle_all()
     world.loop()
-    assert queue.footprint.bytes == 0
-    assert queue.tail.first == 256
-    assert queue.tail.get_message(299) is not kept
+    assert queue.size.bytes == 0
+    assert queue.memtable.first == 256
+    assert queue.memtable.get_message(299) is not kept
     assert queue.find_record(299) == b""
     assert queue.find_record(3) == b""

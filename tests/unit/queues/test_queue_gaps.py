@@ -46,12 +46,12 @@ def test_retention_by_count_keeps_the_records_before_a_gap(world: QueueWorld) ->
 
 def test_retention_by_size_lets_go_as_much_as_there_is_too_much(world: QueueWorld) -> None:
     queue = skip(world, kind="stream", retention_bytes=1 << 30)
-    size = queue.footprint.bytes
+    size = queue.size.bytes
     queue.definition.retention_bytes = int(size)
     world.fill(queue, 5)
     world.move(1000)
     assert len(offsets(queue)) in range(COUNT - 2, COUNT + 1)
-    assert size * 0.9 < queue.footprint.bytes <= size
+    assert size * 0.9 < queue.size.bytes <= size
 
 
 def test_a_gap_is_forgotten_once_the_head_has_passed_it(world: QueueWorld) -> None:
@@ -138,6 +138,6 @@ def test_a_gap_in_what_is_in_memory_takes_no_room_and_no_young_record_with_it(wo
     world.fill(queue, 1)
     world.move(1000)
     assert offsets(queue) == [*range(COUNT), BEHIND]
-    assert len(queue.tail._blocks) == 2
+    assert len(queue.memtable._blocks) == 2
     world.move(20_000)
     assert (queue.first, queue.depth()) == (BEHIND + 1, 0)

@@ -118,11 +118,11 @@ def test_only_payloads_that_wait_count_as_bytes(world: QueueWorld, kind: str) ->
     assert queue.ready() == 3
     consumer.settle(0)
     world.loop()
-    assert queue.footprint.bytes == 30
+    assert queue.size.bytes == 30
     for _ in range(3):
         consumer.settle(-1)
         world.loop()
-    assert queue.footprint.bytes == 0
+    assert queue.size.bytes == 0
 
 
 @pytest.mark.parametrize("folded", [0.0, 1.0])
@@ -130,23 +130,23 @@ def test_payload_bytes_are_right_or_about_right_after_a_restart(world: QueueWorl
     queue = world.declare(bytes_max=1 << 30, bounds_ready=True)
     for _ in range(10):
         world.publish(queue, b"x" * 10, producer_id="p" * 20, sequence=queue.next + 1)
-    assert queue.footprint.bytes == 100
+    assert queue.size.bytes == 100
     world.restart(folded)
     queue = world.queue()
-    assert queue.footprint.bytes == 100 if folded == 0 else queue.footprint.bytes >= 100
+    assert queue.size.bytes == 100 if folded == 0 else queue.size.bytes >= 100
     world.join(queue).settle_all()
     world.loop()
-    assert queue.footprint.bytes == 0
+    assert queue.size.bytes == 0
 
 
 def test_a_new_way_to_count_counts_what_is_there(world: QueueWorld, kind: str) -> None:
     queue = world.declare(kind=kind)
     world.fill(queue, 3)
-    before = int(queue.footprint.bytes)
+    before = int(queue.size.bytes)
     world.declare(kind=kind, bounds_ready=True)
-    assert queue.footprint.bytes == 3
+    assert queue.size.bytes == 3
     world.declare(kind=kind)
-    assert queue.footprint.bytes == before
+    assert queue.size.bytes == before
 
 
 def test_full_queues_that_are_each_others_exchange_come_to_rest(world: QueueWorld, kind: str) -> None:
@@ -223,7 +223,7 @@ def test_a_queue_with_very_many_groups_makes_room_a_few_records_at_a_time(world:
     before = queue.depth()
     turns = 0
     while queue.depth() > 10:
-        world.agenda.work_off()
+        world.scheduler.work_off()
         assert before - queue.depth() <= SLICE // cost_of_drop(queue)
         before = queue.depth()
         turns += 1

@@ -62,10 +62,10 @@ def test_very_much_goes_in_slices_so_that_others_have_their_turn(
     world.declare(**fields, length_max=3)
     left = []
     for _ in range(4):
-        world.agenda.work_off()
+        world.scheduler.work_off()
         left.append(int(queue.ready()))
     assert left == [count - most, count - 2 * most, 3, 3]
-    assert not world.agenda.is_awake(queue)
+    assert not world.scheduler.is_awake(queue)
 
 
 def test_a_queue_that_gets_an_end_has_all_of_its_time_from_then_on(world: QueueWorld, kind: str) -> None:

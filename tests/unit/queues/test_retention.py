@@ -8,7 +8,7 @@ from queue_world import WALL_OFFSET_NS, QueueWorld
 from millstream.model.message import NANOSECONDS
 from millstream.model.outcome import Outcome
 from millstream.queues.definition import NUMBER_MAX
-from millstream.queues.memtable import Tail
+from millstream.queues.memtable import Memtable
 from millstream.queues.queue import Queue
 from millstream.queues.retention import find_young
 
@@ -65,8 +65,8 @@ def test_by_bytes_the_bound_holds_whatever_the_sizes(world: QueueWorld, sizes: l
     world.loop()
     world.move(1000)
     kept = sum(len(queue.find_record(offset)) for offset in range(int(queue.first), int(queue.next)))
-    before = len(queue.tail.get(queue.first - 1))
-    assert queue.footprint.bytes == kept
+    before = len(queue.memtable.get(queue.first - 1))
+    assert queue.size.bytes == kept
     assert 5000 - before < kept <= 5000
 
 
@@ -124,30 +124,30 @@ def test_segments_that_hold_more_than_is_kept_take_nothing_away(world: QueueWorl
 
 
 def test_the_tail_gives_back_whole_blocks() -> None:
-    tail = Tail(10)
+    memtable = Memtable(10)
     for offset in range(10, 1000):
-        tail.add(offset, offset, b"%d" % offset)
-    tail.forget_below(300)
-    assert tail.first == 256
-    assert tail.get(256) == b"256"
-    assert tail.forget_folded(600, 256) == sum(len(b"%d" % offset) for offset in range(256, 512))
-    assert (tail.first, tail.end) == (512, 1000)
-    assert tail.get(999) == b"999"
+        memtable.add(offset, offset, b"%d" % offset)
+    memtable.forget_below(300)
+    assert memtable.first == 256
+    assert memtable.get(256) == b"256"
+    assert memtable.forget_folded(600, 256) == sum(len(b"%d" % offset) for offset in range(256, 512))
+    assert (memtable.first, memtable.end) == (512, 1000)
+    assert memtable.get(999) == b"999"
 
 
 def test_the_last_block_stays_even_if_nobody_needs_it() -> None:
-    tail = Tail(0)
+    memtable = Memtable(0)
     for offset in range(20):
-        tail.add(offset, offset, b"x")
-    tail.forget_below(20)
-    tail.forget_folded(1000, 0)
-    tail.add(20, 20, b"y")
-    assert (tail.first, tail.get(20)) == (0, b"y")
+        memtable.add(offset, offset, b"x")
+    memtable.forget_below(20)
+    memtable.forget_folded(1000, 0)
+    memtable.add(20, 20, b"y")
+    assert (memtable.first, memtable.get(20)) == (0, b"y")
 
 
 def test_a_gap_in_the_tail_is_nothing() -> None:
-    tail = Tail(5)
-    tail.add(5, 1, b"a")
-    tail.add(300, 2, b"b")
-    assert (tail.get(5), tail.get(6), tail.get(299), tail.get(300)) == (b"a", b"", b"", b"b")
-    assert tail.size_between(5, 301) == 2
+    memtable = Memtable(5)
+    memtable.add(5, 1, b"a")
+    memtable.add(300, 2, b"b")
+    assert (memtable.get(5), memtable.get(6), memtable.get(299), memtable.get(300)) == (b"a", b"", b"", b"b")
+    assert memtable.size_between(5, 301) == 2

@@ -24,10 +24,10 @@ def make_backlogs(world: QueueWorld, count: int, records: int) -> list[FakeConsu
 def test_an_iteration_hands_out_a_bounded_number_however_many_queues_have_something() -> None:
     world = QueueWorld()
     consumers = make_backlogs(world, 20, 300)
-    assert world.agenda.work_off()
+    assert world.scheduler.work_off()
     handed_out = sum(len(consumer.got) for consumer in consumers)
     assert 0 < handed_out <= PER_TURN
-    while world.agenda.work_off():
+    while world.scheduler.work_off():
         pass
     assert all(len(consumer.got) == 300 for consumer in consumers)
 
@@ -35,7 +35,7 @@ def test_an_iteration_hands_out_a_bounded_number_however_many_queues_have_someth
 def test_queues_take_turns() -> None:
     world = QueueWorld()
     consumers = make_backlogs(world, 4, 3000)
-    world.agenda.work_off()
+    world.scheduler.work_off()
     assert max(len(consumer.got) for consumer in consumers) < 1000
     assert min(len(consumer.got) for consumer in consumers) > 0
 
@@ -43,18 +43,18 @@ def test_queues_take_turns() -> None:
 def test_a_queue_that_waits_goes_before_one_that_has_had_its_slice() -> None:
     world = QueueWorld()
     consumers = make_backlogs(world, 20, 3000)
-    world.agenda.work_off()
+    world.scheduler.work_off()
     waiting = [consumer for consumer in consumers if not consumer.got]
     assert waiting
-    world.agenda.work_off()
-    world.agenda.work_off()
+    world.scheduler.work_off()
+    world.scheduler.work_off()
     assert all(consumer.got for consumer in waiting)
 
 
 def test_one_queue_gets_all_of_an_iteration_when_no_other_wants_it() -> None:
     world = QueueWorld()
     (consumer,) = make_backlogs(world, 1, 3000)
-    world.agenda.work_off()
+    world.scheduler.work_off()
     assert len(consumer.got) > PER_TURN - 100
 
 
@@ -66,7 +66,7 @@ def test_what_became_safe_in_very_many_queues_is_not_handed_out_at_once() -> Non
     for queue in queues:
         world.fill(queue, 300)
     world.facts.release()
-    world.agenda.on_durable(world.store.durable())
+    world.scheduler.on_durable(world.store.durable())
     assert sum(len(consumer.got) for consumer in consumers) <= PER_TURN
     world.loop()
     assert all(len(consumer.got) == 300 for consumer in consumers)
@@ -75,7 +75,7 @@ def test_what_became_safe_in_very_many_queues_is_not_handed_out_at_once() -> Non
 def test_settling_does_not_hand_out_more_than_an_iteration_may() -> None:
     world = QueueWorld()
     consumers = make_backlogs(world, 1, 5000)
-    world.agenda.work_off()
+    world.scheduler.work_off()
     first = consumers[0]
     handed_out = len(first.got)
     for pending in list(first.got[:50]):
@@ -85,23 +85,23 @@ def test_settling_does_not_hand_out_more_than_an_iteration_may() -> None:
 
 def test_an_iteration_is_as_much_as_takes_its_time() -> None:
     world = QueueWorld()
-    agenda = world.agenda
+    scheduler = world.scheduler
     make_backlogs(world, 1, 5000)
-    agenda.work_off()
-    agenda.adapt(2 * TURN_NS)
-    assert agenda.per_turn == PER_TURN // 2
-    agenda.adapt(TURN_NS // 100)
-    assert agenda.per_turn == PER_TURN
+    scheduler.work_off()
+    scheduler.adapt(2 * TURN_NS)
+    assert scheduler.per_turn == PER_TURN // 2
+    scheduler.adapt(TURN_NS // 100)
+    assert scheduler.per_turn == PER_TURN
     for _ in range(10):
-        agenda.adapt(1)
-    assert agenda.per_turn == PER_TURN_MAX
-    agenda.adapt(1_000_000 * TURN_NS)
-    assert agenda.per_turn == PER_TURN_MIN
+        scheduler.adapt(1)
+    assert scheduler.per_turn == PER_TURN_MAX
+    scheduler.adapt(1_000_000 * TURN_NS)
+    assert scheduler.per_turn == PER_TURN_MIN
 
 
 def test_an_iteration_with_little_to_do_tells_nothing() -> None:
     world = QueueWorld()
     make_backlogs(world, 1, 10)
-    world.agenda.work_off()
-    world.agenda.adapt(1)
-    assert world.agenda.per_turn == PER_TURN
+    world.scheduler.work_off()
+    world.scheduler.adapt(1)
+    assert world.scheduler.per_turn == PER_TURN

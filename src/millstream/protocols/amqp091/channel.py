@@ -144,8 +144,10 @@ class Channel:
             else:
                 tags = self._tags_to(tag, {})
                 self._is_settling = len(self.consumers) > 1
-                may_bury = outcome is not Outcome.ACCEPTED and len(tags) > 1  # nobody knows what letters cost
-                if may_bury or len(tags) * steps_of(outcome) > STEPS_PER_SLICE:
+                may_dead_letter = (
+                    outcome is not Outcome.ACCEPTED and len(tags) > 1
+                )  # nobody knows what letters cost
+                if may_dead_letter or len(tags) * steps_of(outcome) > STEPS_PER_SLICE:
                     self.endpoint.chores.start(Answering(self, tags, outcome, False))
                     return
                 self._settle_all(tags, outcome)
@@ -206,7 +208,7 @@ class Channel:
             self._turn = (self._turn + 1) % len(consumers)
             consumers = consumers[self._turn :] + consumers[: self._turn]
         for consumer in consumers:
-            consumer.group.queue.come_back()
+            consumer.group.queue.reschedule()
 
     def recover(self) -> None:
         """Everything open goes back to its queue and comes again [AMQP091 basic.recover]; what a transaction has answered
@@ -444,7 +446,7 @@ class Channel:
         refused = self.publisher.commit(transaction.publishes)
         for tags, outcome in transaction.settlements:
             self._settle_all(tags, outcome)
-        self.account.queues.catalog.agenda.write_settled()
+        self.account.queues.catalog.scheduler.write_settled()
         self._renew(transaction)
         self._pump_all()
         if refused:

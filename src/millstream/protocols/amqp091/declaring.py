@@ -84,13 +84,13 @@ def catch_up(queue: Queue) -> None:
     """Queues hand out, and make room, when all that was read at once is dealt with. Who asks for a queue in between finds it
     as if that had happened: consumers have what they can take of what came before, and the rest is within the limits. Very
     many groups have their turn later: who asks often must not be answered by a look at all of them each time."""
-    if queue.agenda.is_awake(queue) and len(queue.groups) <= GROUPS_AT_ONCE:
+    if queue.scheduler.is_awake(queue) and len(queue.groups) <= GROUPS_AT_ONCE:
         queue.dispatch()
     slices_max = BOUND_SLICES_MAX if len(queue.groups) <= GROUPS_FEW else 1
     slices = 0
-    mark = queue.agenda.letter_mark()
+    mark = queue.scheduler.letter_mark()
     while queue.is_to_bound and slices < slices_max and not is_awaited(queue):
-        if queue.agenda.is_costly(mark):
+        if queue.scheduler.is_costly(mark):
             return
         queue.is_to_bound = False
         bound_now(queue)

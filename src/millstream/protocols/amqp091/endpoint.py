@@ -245,7 +245,7 @@ class AmqpEndpoint(Endpoint):
         """There is room again: queues hand out in their next turn."""
         for channel in self.channels.values():
             for consumer in channel.consumers.values():
-                consumer.group.queue.come_back()
+                consumer.group.queue.reschedule()
 
     def count_sent(self) -> None:
         account = self.account

@@ -445,7 +445,7 @@ def must_wait(endpoint: AmqpEndpoint, event: Event) -> bool:
 
 def letter_steps_of(catalog: Catalog) -> i64:
     """What all dead letters have taken so far."""
-    return catalog.letters * STEPS_PER_REJECTED + catalog.agenda.letter_mark()
+    return catalog.letters * STEPS_PER_REJECTED + catalog.scheduler.letter_mark()
 
 
 def _add_target(route: Route, target: Target, seen: dict[int, None]) -> None:

@@ -45,11 +45,11 @@ class LoopTurn:
         broker = self._broker
         intake = self._intake
         assert broker is not None and intake is not None
-        agenda = broker.agenda
+        scheduler = broker.scheduler
         log = self._log
         turn_ns: i64 = self._turn_ns()
         had_unread = intake.is_waited_for()
-        had_queues = agenda.has_work()
+        had_queues = scheduler.has_work()
         began_ns: i64 = 0  # 0: there was nothing but reads so far
         if had_unread or had_queues or turn_ns == 0:
             began_ns = read_clock_ns()
@@ -58,15 +58,15 @@ class LoopTurn:
         served_ns: i64 = began_ns
         if had_unread:
             served_ns = read_clock_ns()
-        has_queues = agenda.work_off()
+        has_queues = scheduler.work_off()
         handed_ns: i64 = served_ns
         if had_queues:
             handed_ns = read_clock_ns()
-            agenda.adapt(handed_ns - served_ns)
+            scheduler.adapt(handed_ns - served_ns)
         had_more = (
             broker.tasks.count() > 0
             or broker.publishing.has_pending()
-            or agenda.has_settled()
+            or scheduler.has_settled()
             or (log is not None and log.is_due())
         )
         if had_more and handed_ns == 0:

@@ -62,7 +62,7 @@ class QueueRecord:
         self.producer = producer
         self.producer_sequence: i64 = producer_sequence
 
-    def is_special(self) -> bool:
+    def has_priority_or_delay(self) -> bool:
         """Whether it may be handed out of turn: later than others, or before them."""
         return self.not_before_wall_ns != 0 or self.priority != 0
 

@@ -73,7 +73,7 @@ class StoredQueue:
             if len(self.producers) >= PRODUCERS_MAX:
                 del self.producers[next(iter(self.producers))]
             self.producers[record.producer] = int(record.producer_sequence)
-        if record.is_special():
+        if record.has_priority_or_delay():
             self.specials[offset] = (int(record.priority), int(record.not_before_wall_ns))
 
     def trim(self, first: int) -> None:

@@ -52,7 +52,7 @@ class CostlyWorld(AmqpWorld):
 
     def turn(self) -> None:
         """What the loop does at the end of a turn."""
-        self.broker.agenda.work_off()
+        self.broker.scheduler.work_off()
         self.broker.tasks.work_off()
         self.broker.write_settled()
         self.pool.flush()

@@ -35,7 +35,7 @@ from millstream.protocols.mqtt.wire.kinds import PUBLISH
 from millstream.protocols.mqtt.wire.primitives import encode_varint
 from millstream.protocols.mqtt.wire.properties import Properties
 from millstream.protocols.mqtt.wire.properties import decode_properties as decode_mqtt
-from millstream.queues.publish_options import Directions, read_directions
+from millstream.queues.publish_options import PublishOptions, read_publish_options
 
 NOW = 5_000_000_000
 PROPERTIES_MAX = 1000
@@ -63,8 +63,8 @@ def pairs_of(headers: FieldTable) -> list[tuple[bytes, bytes]]:
     return view_of(publish(with_headers(headers))).user_properties
 
 
-def directions_of(message: Message) -> Directions:
-    found = read_directions(message.properties)
+def directions_of(message: Message) -> PublishOptions:
+    found = read_publish_options(message.properties)
     assert found is not None
     return found
 
@@ -195,7 +195,7 @@ def test_the_queue_follows_the_priority_of_basic_and_not_a_header_of_that_name()
 
 def test_the_header_x_delay_is_a_delay() -> None:
     assert directions_of(publish(with_headers({b"x-delay": 1500}))).delay_ms == 1500
-    assert read_directions(publish(with_headers({b"x-delay": -1})).properties) is None
+    assert read_publish_options(publish(with_headers({b"x-delay": -1})).properties) is None
 
 
 def test_producer_and_sequence_are_headers_of_those_names() -> None:

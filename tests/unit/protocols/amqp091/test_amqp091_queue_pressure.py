@@ -35,7 +35,7 @@ def make_world() -> tuple[AmqpWorld, AmqpPeer, AutoConsumer]:
 
 def drain(world: AmqpWorld, consumer: AutoConsumer, count: int) -> None:
     consumer.room += count
-    world.account.queues.catalog.get("q").come_back()
+    world.account.queues.catalog.get("q").reschedule()
     world.settle_down()
 
 

@@ -28,7 +28,7 @@ def test_a_publisher_is_not_read_until_the_queue_has_shrunk(qos: int, topic: byt
     peer.send(*packets)
     assert peer.link.is_paused
     consumer.room = 2 * MOST
-    queue.come_back()
+    queue.reschedule()
     world.settle_down()
     assert not peer.link.is_paused
 

@@ -67,9 +67,9 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 
 def test_only_what_is_out_of_turn_is_special() -> None:
-    assert not facts.decode_record(record(1, producer=b"p", sequence=1)).is_special()
-    assert facts.decode_record(record(1, priority=1)).is_special()
-    assert facts.decode_record(record(1, due=1)).is_special()
+    assert not facts.decode_record(record(1, producer=b"p", sequence=1)).has_priority_or_delay()
+    assert facts.decode_record(record(1, priority=1)).has_priority_or_delay()
+    assert facts.decode_record(record(1, due=1)).has_priority_or_delay()
 
 
 def test_a_record_that_is_too_short_is_a_fault() -> None:
