@@ -152,15 +152,15 @@ def _find_reordered_arrivals(journal: Journal) -> list[str]:
 
 def _find_reordered_places(journal: Journal) -> list[str]:
     first: dict[Label, int] = {}  # the lowest place of each message
-    unsure: dict[Label, None] = {}  # whether that one is still there
+    maybe_delivered_below: dict[Label, None] = {}  # whether that one is still there
     for what, _, label, place in journal.steps:
         if label is not None and place != UNKNOWN:
             first[label] = min(place, first.get(label, place))
             if what == UNDONE:
-                unsure[label] = None
+                maybe_delivered_below[label] = None
     lines: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for label, place in first.items():
-        if label not in unsure:
+        if label not in maybe_delivered_below:
             lines.setdefault(label[:2], []).append((label[2], place))
     found: list[str] = []
     for (publisher, topic), numbers in lines.items():

@@ -53,8 +53,8 @@ class Deliveries:
                 facts.append(Fact("queue", number=queue_records.RECORD_RETURNED, body=body))
         return facts
 
-    def on_stopped(self, unsure: dict[int, int]) -> None:
-        self._unsure = dict(unsure)
+    def on_stopped(self, maybe_delivered_below: dict[int, int]) -> None:
+        self._unsure = dict(maybe_delivered_below)
 
     def on_start(self) -> None:
         """Whatever comes of it: the mark of the stop before does not count a second time."""
@@ -66,15 +66,19 @@ class Deliveries:
         queues = {queue.number: queue for queue in state.queues}
         for number, group, offset in self._handed:
             queue = queues.get(number)
-            if queue is not None and offset >= queue.unsure and is_silent(queue, group, offset):
+            if (
+                queue is not None
+                and offset >= queue.maybe_delivered_below
+                and is_silent(queue, group, offset)
+            ):
                 return f"unmarked: the record {offset} of queue {number} was with group {group} before"
         if self._stopped is None or is_damaged:
             return ""
         for number, queue in queues.items():
             known = self._stopped.get(number, 0)
             wanted = known if known > queue.low_mark() else 0
-            if queue.unsure != wanted:
-                return f"in doubt up to {queue.unsure} of queue {number} after a clean stop, not {wanted}"
+            if queue.maybe_delivered_below != wanted:
+                return f"in doubt up to {queue.maybe_delivered_below} of queue {number} after a clean stop, not {wanted}"
         return ""
 
 

@@ -103,7 +103,7 @@ class Node:
         self.teller = Teller(self.store)
         self.teller.adopt(self.state)
         self._old_file = (next_number - 1, int(fold.last_sequence))
-        self.unsure = find_unsure(disk, self.recovered)
+        self.maybe_delivered_below = find_unsure(disk, self.recovered)
         self._keeper.open()
         remove_mark(disk)  # from here on records may be handed out
 
@@ -116,7 +116,7 @@ class Node:
             return False
         try:
             self.files.close()
-            write_mark(self.disk, StopMark(int(self.log.position), self.unsure))
+            write_mark(self.disk, StopMark(int(self.log.position), self.maybe_delivered_below))
             self._keeper.stop(int(self.log.position), self.files.last_in_file())
         except DiskFault:
             return False

@@ -204,7 +204,7 @@ class PowerCutRun:
         if not node.stop():
             return "a stop that failed"
         self._promise(int(node.log.durable))
-        self._deliveries.on_stopped(node.unsure)
+        self._deliveries.on_stopped(node.maybe_delivered_below)
         return "clean stop"
 
     def _sync(self, node: Node) -> None:

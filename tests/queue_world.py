@@ -16,7 +16,7 @@ from millstream.model.message import NANOSECONDS, Message
 from millstream.model.outcome import Outcome
 from millstream.model.owner import Owner
 from millstream.queues.catalog import Catalog
-from millstream.queues.consumer import Consumer
+from millstream.queues.consumers import Consumer
 from millstream.queues.definition import make_definition
 from millstream.queues.exchange_port import ExchangePort
 from millstream.queues.group import Group

@@ -170,7 +170,7 @@ def live_rows(queue: Queue) -> list[Row]:
 
 
 def stored_rows(queue: StoredQueue) -> list[Row]:
-    return rows_from(queue.low_mark(), [body for _, body in queue.memtable])
+    return rows_from(queue.low_mark(), [body for _, body in queue.tail])
 
 
 def rows_from(low: int, bodies: list[bytes]) -> list[Row]:

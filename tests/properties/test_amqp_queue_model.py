@@ -17,7 +17,7 @@ from queue_world import FactStore, FakeConsumer, FakeExchanges, QueueWorld, purg
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
 from millstream.model.owner import Owner
-from millstream.queues.consumer import AMQP_GROUP
+from millstream.queues.consumers import AMQP_GROUP
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue

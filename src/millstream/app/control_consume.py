@@ -15,7 +15,7 @@ from millstream.app.control_records import view_message
 from millstream.broker.queue_access import find_start, pattern_title
 from millstream.model.outcome import Outcome
 from millstream.model.topic import find_filter_fault
-from millstream.queues.consumer import Consumer
+from millstream.queues.consumers import Consumer
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
 from millstream.queues.queue import Queue

@@ -10,7 +10,7 @@ from millstream.broker.session import Session
 from millstream.model.carried import canonical_part
 from millstream.model.delivery import SENT, Delivery
 from millstream.model.message import Message
-from millstream.queues.consumer import Consumer
+from millstream.queues.consumers import Consumer
 from millstream.queues.forged_words import without_queue_words
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending

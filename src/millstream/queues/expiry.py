@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from millstream.queues.burial import dead_letter, dead_letter_alone
+from millstream.queues.dead_letter import dead_letter, dead_letter_alone
 from millstream.queues.pending import Pending
 
 if TYPE_CHECKING:

@@ -16,14 +16,12 @@ from mypy_extensions import i64
 from millstream.model.errors import Reason, Refused
 from millstream.model.outcome import Outcome
 from millstream.model.topic import matches
-from millstream.queues.burial import dead_letter
-from millstream.queues.consumer import Consumer
-from millstream.queues.consumers import ConsumerRotation
+from millstream.queues.consumers import Consumer, ConsumerRotation
+from millstream.queues.dead_letter import dead_letter
 from millstream.queues.delayed import DelayedMessages
 from millstream.queues.expiry import expire, is_expired
 from millstream.queues.limits import bound_again, empty_settled
-from millstream.queues.pending import Pending
-from millstream.queues.pending_deliveries import MILLISECONDS, PendingDeliveries
+from millstream.queues.pending import MILLISECONDS, Pending, PendingDeliveries
 from millstream.queues.read_ahead import ReadAhead
 from millstream.queues.redelivery import RedeliveryQueue, find_delay_ms
 from millstream.queues.settled_bytes import SettledBytes
@@ -54,7 +52,7 @@ class Group:
         self.committed: i64 = committed
         self.written: i64 = committed  # what the log knows of `committed`
         self.cursor: i64 = committed  # next offset to look at
-        self.unsure: i64 = queue.unsure  # all below may have been handed out before a crash
+        self.maybe_delivered_below: i64 = queue.maybe_delivered_below  # before a crash
         self.settled = queue.gaps.settled_from(committed)  # out of order, above `committed`
         self.attempts: dict[int, int] = {}  # by offset, of those that came back
         self.settled_bytes = SettledBytes(queue)

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from millstream.model.errors import Reason
 from millstream.model.message import Message
-from millstream.queues.burial import dead_letter_alone, dead_letter_refused
+from millstream.queues.dead_letter import dead_letter_alone, dead_letter_refused
 from millstream.queues.publish_options import read_publish_options
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def find_refusal(queue: Queue, message: Message) -> Reason:
 
 def _is_known(queue: Queue, message: Message) -> bool:
     """Whether its producer has sent it before: it is here already."""
-    directions = read_publish_options(message.properties)
-    return directions is not None and directions.producer != b"" and not queue.is_new(directions)
+    options = read_publish_options(message.properties)
+    return options is not None and options.producer != b"" and not queue.is_new(options)
 
 
 def bound(queue: Queue, message: Message, is_dead_letter: bool) -> None:

@@ -18,7 +18,7 @@ from millstream.model.message import Message
 from millstream.model.outlet import Outlet, Run, Target
 from millstream.model.queue_topic import place_under, queue_prefix, split_queue_topic
 from millstream.queues.backlog import Backlog
-from millstream.queues.consumer import AMQP_GROUP
+from millstream.queues.consumers import AMQP_GROUP
 from millstream.queues.definition import EPHEMERAL, STREAM, Definition
 from millstream.queues.delayed import forget_below
 from millstream.queues.expiry import MILLISECONDS, expire_head, expire_unwanted
@@ -87,7 +87,7 @@ class Queue(Outlet):
         self.next: i64 = 0
         self.visible: i64 = 0  # all below may be handed out
         self.offered: i64 = 0  # all below were offered to whoever was there
-        self.unsure: i64 = 0  # all below may have been handed out before a crash
+        self.maybe_delivered_below: i64 = 0  # all below may have been handed out before a crash
         self.waits_from: i64 = 0  # nothing below waits, as far as it was looked for
         self.gaps = OffsetGaps()  # from where it begins on: nobody has these offsets
         self.size = QueueSize(self.gaps)
@@ -134,7 +134,6 @@ class Queue(Outlet):
         self._nobody = None
 
     def touch(self) -> None:
-        """Somebody has to do with it: it is not abandoned."""
         self.used_ns = self.clock.now_ns
 
     # ---------------------------------------------------------------- outlet
@@ -166,8 +165,8 @@ class Queue(Outlet):
 
     def append(self, message: Message, is_dead_letter: bool = False) -> i64:
         """The offset it got, -1 when its producer had sent it before. A dead letter makes no other."""
-        directions = read_publish_options(message.properties)
-        if directions is not None and directions.producer and not self.is_new(directions):
+        options = read_publish_options(message.properties)
+        if options is not None and options.producer and not self.is_new(options):
             self.counters.repeated += 1
             return -1
         if self.is_bounded:
@@ -178,8 +177,8 @@ class Queue(Outlet):
             self.has_expiry = True
         self.counters.appended += 1
         if not self.is_durable:
-            if directions is not None:
-                self._direct(QueueRecord(offset, wall_ns, 0, 0, b"", 0), directions)
+            if options is not None:
+                self._direct(QueueRecord(offset, wall_ns, 0, 0, b"", 0), options)
             self.memtable.add_message(offset, message, wall_ns)
             self.size.add(message_size(message, self.memtable.counts_payload))
             self.visible = self.next = offset + 1
@@ -188,8 +187,8 @@ class Queue(Outlet):
                 self.backlog.look()
             return offset
         record = QueueRecord(offset, wall_ns, 0, 0, b"", 0)
-        if directions is not None:
-            self._direct(record, directions)
+        if options is not None:
+            self._direct(record, options)
         self._add(offset, encode_record(self.number, record, message, self._expires_wall_ns(message)))
         return offset
 
@@ -235,25 +234,25 @@ class Queue(Outlet):
         """About what it will count for."""
         return message_size(message, self.memtable.counts_payload)
 
-    def is_new(self, directions: PublishOptions) -> bool:
-        last = self.producers.get(directions.producer)
-        return last is None or directions.sequence > last
+    def is_new(self, options: PublishOptions) -> bool:
+        last = self.producers.get(options.producer)
+        return last is None or options.sequence > last
 
-    def _direct(self, record: QueueRecord, directions: PublishOptions) -> None:
+    def _direct(self, record: QueueRecord, options: PublishOptions) -> None:
         """What the publisher asked for, within what the queue allows."""
-        if directions.producer:
+        if options.producer:
             producers = self.producers
-            producers.pop(directions.producer, None)
+            producers.pop(options.producer, None)
             if len(producers) >= PRODUCERS_MAX:
                 del producers[next(iter(producers))]
-            producers[directions.producer] = int(directions.sequence)
-            record.producer = directions.producer
-            record.producer_sequence = directions.sequence
+            producers[options.producer] = int(options.sequence)
+            record.producer = options.producer
+            record.producer_sequence = options.sequence
         if self.is_stream:
             return  # read in order, by everyone
-        record.priority = min(int(directions.priority), self.definition.priority_max)
-        if directions.delay_ms:
-            record.not_before_wall_ns = record.time_wall_ns + directions.delay_ms * MILLISECONDS
+        record.priority = min(int(options.priority), self.definition.priority_max)
+        if options.delay_ms:
+            record.not_before_wall_ns = record.time_wall_ns + options.delay_ms * MILLISECONDS
         if record.has_priority_or_delay():
             self._add_delayed(record)
 
@@ -268,8 +267,8 @@ class Queue(Outlet):
         return len(self.delayed) != 0 and int(offset) in self.delayed
 
     def priority_of(self, offset: i64) -> i64:
-        special = self.delayed.get(int(offset)) if self.delayed else None
-        return 0 if special is None else special[0]
+        delayed = self.delayed.get(int(offset)) if self.delayed else None
+        return 0 if delayed is None else delayed[0]
 
     def on_moved_back(self) -> None:
         """A group stands before where it stood."""
@@ -341,7 +340,8 @@ class Queue(Outlet):
         if group is None:
             group = Group(self, self._next_group, name, filter, self.low_mark())
             group.is_kept = is_kept
-            group.unsure = self.unsure if is_kept else 0  # nobody had its name before
+            if not is_kept:
+                group.maybe_delivered_below = 0  # nobody had its name before
             self._next_group += 1
             self.groups[title] = group
             group.delayed.fill(self.delayed)

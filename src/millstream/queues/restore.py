@@ -14,7 +14,7 @@ def restore_queue(queue: Queue, stored: StoredQueue) -> None:
     queue.next = stored.next
     queue.visible = stored.next
     queue.offered = stored.next
-    queue.unsure = stored.unsure
+    queue.maybe_delivered_below = stored.maybe_delivered_below
     queue.producers = stored.producers
     for first, last in stored.gaps.ranges():
         queue.gaps.add(first, last)

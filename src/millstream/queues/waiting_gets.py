@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from millstream.queues.consumer import Consumer
+from millstream.queues.consumers import Consumer
 
 if TYPE_CHECKING:
     from millstream.queues.group import Group

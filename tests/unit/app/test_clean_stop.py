@@ -118,4 +118,4 @@ def test_real_files_keep_a_mark(tmp_path: Path) -> None:
     write_mark(disk, StopMark(3, {4: 5}))
     found = find_mark(disk)
     assert found is not None
-    assert (found.last_sequence, found.unsure) == (3, {4: 5})
+    assert (found.last_sequence, found.maybe_delivered_below) == (3, {4: 5})

@@ -6,7 +6,7 @@ import pytest
 from queue_world import FakeConsumer, QueueWorld
 
 from millstream.model.outcome import Outcome
-from millstream.queues.burial import DELIVERIES_PER_LETTER
+from millstream.queues.dead_letter import DELIVERIES_PER_LETTER
 from millstream.queues.delayed import FILLED_MAX
 from millstream.queues.group import PASSED_MAX
 from millstream.queues.scheduler import PER_TURN

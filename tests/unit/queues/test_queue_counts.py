@@ -6,7 +6,7 @@ import pytest
 from queue_world import QueueWorld, purge
 
 from millstream.model.outcome import Outcome
-from millstream.queues.consumer import AMQP_GROUP
+from millstream.queues.consumers import AMQP_GROUP
 
 KINDS = ("work", "ephemeral")
 

@@ -44,7 +44,7 @@ from millstream.protocols.amqp091.wire.methods import (
     TxCommit,
 )
 from millstream.protocols.amqp091.wire.violation import Violation
-from millstream.queues.consumer import AMQP_GROUP
+from millstream.queues.consumers import AMQP_GROUP
 from millstream.queues.definition import EPHEMERAL, Definition
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending

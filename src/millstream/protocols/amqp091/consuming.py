@@ -16,7 +16,7 @@ from millstream.protocols.amqp091.native import Native
 from millstream.protocols.amqp091.wire.field_table import Timestamp
 from millstream.protocols.amqp091.wire.methods import BasicCancel, BasicGetEmpty, BasicGetOk
 from millstream.protocols.amqp091.wire.properties import with_headers
-from millstream.queues.consumer import Consumer
+from millstream.queues.consumers import Consumer
 from millstream.queues.group import Group
 from millstream.queues.pending import Pending
 from millstream.security.quota import SUBSCRIPTIONS, Usage

@@ -36,14 +36,14 @@ FILE: Final = MarkFile(NAME, MAGIC, VERSION, BODY_MAX)
 
 @final
 class StopMark:
-    def __init__(self, last_sequence: int, unsure: dict[int, int]) -> None:
+    def __init__(self, last_sequence: int, maybe_delivered_below: dict[int, int]) -> None:
         self.last_sequence = last_sequence
-        self.unsure = unsure  # by number of the queue
+        self.maybe_delivered_below = maybe_delivered_below  # by number of the queue
 
 
 def write_mark(disk: Disk, mark: StopMark) -> None:
-    parts = [_HEAD.pack(mark.last_sequence, len(mark.unsure))]
-    for number, offset in mark.unsure.items():
+    parts = [_HEAD.pack(mark.last_sequence, len(mark.maybe_delivered_below))]
+    for number, offset in mark.maybe_delivered_below.items():
         parts.append(_ENTRY.pack(number, offset))
     FILE.write(disk, b"".join(parts))
 
@@ -58,11 +58,11 @@ def find_mark(disk: Disk) -> StopMark | None:
     last_sequence, count = _HEAD.unpack_from(body)
     if len(body) != _HEAD.size + count * _ENTRY.size:
         return None
-    unsure: dict[int, int] = {}
+    maybe_delivered_below: dict[int, int] = {}
     for at in range(_HEAD.size, len(body), _ENTRY.size):
         number, offset = _ENTRY.unpack_from(body, at)
-        unsure[number] = offset
-    return StopMark(last_sequence, unsure)
+        maybe_delivered_below[number] = offset
+    return StopMark(last_sequence, maybe_delivered_below)
 
 
 def remove_mark(disk: Disk) -> None:
@@ -75,9 +75,9 @@ def find_unsure(disk: Disk, found: Recovery) -> dict[int, int]:
     mark = find_mark(disk)
     if mark is not None and (mark.last_sequence != found.fold.last_sequence or found.damage):
         mark = None
-    unsure: dict[int, int] = {}
+    maybe_delivered_below: dict[int, int] = {}
     for queue in found.fold.queues.queues.values():
-        end = queue.next if mark is None else mark.unsure.get(queue.number, 0)
+        end = queue.next if mark is None else mark.maybe_delivered_below.get(queue.number, 0)
         if end > queue.low_mark():
-            queue.unsure = unsure[queue.number] = end
-    return unsure
+            queue.maybe_delivered_below = maybe_delivered_below[queue.number] = end
+    return maybe_delivered_below

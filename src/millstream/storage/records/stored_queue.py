@@ -52,7 +52,9 @@ class StoredQueue:
         self.first = 0  # the oldest offset that is kept
         self.next = 0  # the offset of the next record
         self.bytes = 0  # about: what was settled or trimmed goes by the average
-        self.unsure = 0  # all below may have been handed out in an earlier run; told at a start, not stored
+        self.maybe_delivered_below = (
+            0  # all below may have been handed out in an earlier run; told at a start, not stored
+        )
         self.gaps = OffsetGaps()
         self.groups: dict[int, StoredGroup] = {}
         self.producers: dict[bytes, int] = {}

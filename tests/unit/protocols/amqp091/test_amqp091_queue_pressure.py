@@ -18,7 +18,7 @@ from millstream.protocols.amqp091.wire.methods import (
     TxCommit,
     TxSelect,
 )
-from millstream.queues.consumer import AMQP_GROUP
+from millstream.queues.consumers import AMQP_GROUP
 
 MOST = 100
 

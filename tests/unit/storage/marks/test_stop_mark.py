@@ -45,9 +45,9 @@ class Bench:
     def crash(self, mood: Mood = Mood.NOTHING) -> None:
         self.disk = self.disk.crash(mood)
 
-    def unsure(self) -> int:
+    def maybe_delivered_below(self) -> int:
         """As the next start sees it."""
-        return self.start().state.queues[0].unsure
+        return self.start().state.queues[0].maybe_delivered_below
 
 
 def make_body(offset: int) -> bytes:
@@ -68,7 +68,7 @@ def test_a_mark_comes_back_as_it_was_written() -> None:
     write_mark(disk, StopMark(12345, {1: 10, 9: 2}))
     mark = find_mark(disk)
     assert mark is not None
-    assert (mark.last_sequence, mark.unsure) == (12345, {1: 10, 9: 2})
+    assert (mark.last_sequence, mark.maybe_delivered_below) == (12345, {1: 10, 9: 2})
 
 
 @pytest.mark.parametrize("body", [b"", bytes(15), (1).to_bytes(8, "little") * 2 + bytes(15), bytes(17)])
@@ -80,28 +80,28 @@ def test_a_mark_that_says_too_little_or_too_much_is_none(body: bytes) -> None:
 
 def test_after_a_crash_everything_there_was_is_in_doubt(bench: Bench) -> None:
     bench.crash()
-    assert bench.unsure() == 2
+    assert bench.maybe_delivered_below() == 2
 
 
 def test_after_a_clean_stop_nothing_is_in_doubt(bench: Bench) -> None:
     assert bench.node.stop()
     bench.crash()
-    assert bench.unsure() == 0
+    assert bench.maybe_delivered_below() == 0
 
 
 def test_the_mark_is_gone_before_a_start_has_ended_even_if_nothing_is_written_after_it(bench: Bench) -> None:
     assert bench.node.stop()
     bench.start()
     bench.crash()
-    assert bench.unsure() == 2
+    assert bench.maybe_delivered_below() == 2
 
 
 def test_doubt_outlives_a_clean_stop_and_does_not_grow(bench: Bench) -> None:
     bench.crash()
-    assert bench.unsure() == 2
+    assert bench.maybe_delivered_below() == 2
     bench.append(2)
     assert bench.node.stop()
-    assert bench.unsure() == 2
+    assert bench.maybe_delivered_below() == 2
 
 
 def test_doubt_ends_with_the_records_it_was_about(bench: Bench) -> None:
@@ -110,8 +110,8 @@ def test_doubt_ends_with_the_records_it_was_about(bench: Bench) -> None:
     bench.append(2)
     bench.node.store.queue_fact(queue_records.QUEUE_TRIMMED, queue_records.encode_pair(QUEUE, 2))
     assert bench.node.stop()
-    assert bench.unsure() == 0
-    assert bench.node.unsure == {}
+    assert bench.maybe_delivered_below() == 0
+    assert bench.node.maybe_delivered_below == {}
 
 
 def test_a_mark_of_a_log_that_went_on_is_ignored(bench: Bench) -> None:
@@ -120,13 +120,13 @@ def test_a_mark_of_a_log_that_went_on_is_ignored(bench: Bench) -> None:
     bench.start()
     bench.append(2)
     bench.disk.replace(NAME, mark)
-    assert bench.unsure() == 3
+    assert bench.maybe_delivered_below() == 3
 
 
 def test_a_mark_of_a_log_that_has_lost_its_end_is_ignored(bench: Bench) -> None:
     bench.node.stop()
     write_mark(bench.disk, StopMark(int(bench.node.log.position) + 1, {}))
-    assert bench.unsure() == 2
+    assert bench.maybe_delivered_below() == 2
 
 
 def test_a_mark_beside_a_damaged_log_is_ignored(bench: Bench) -> None:
@@ -134,7 +134,7 @@ def test_a_mark_beside_a_damaged_log_is_ignored(bench: Bench) -> None:
     assert bench.node.stop()
     name = bench.disk.names("log")[0]
     bench.disk.flip_bit(name, bench.disk.content(name).index(make_body(1)))
-    assert bench.unsure() == 3
+    assert bench.maybe_delivered_below() == 3
     assert bench.node.recovered.damage
 
 
@@ -151,9 +151,9 @@ def test_power_that_goes_while_the_mark_is_written_leaves_doubt_or_a_whole_mark(
         except PowerCut:
             is_clean = False
         bench.crash(mood)
-        unsure = bench.unsure()
-        assert unsure == 0 or not is_clean
-        seen.add(unsure)
+        maybe_delivered_below = bench.maybe_delivered_below()
+        assert maybe_delivered_below == 0 or not is_clean
+        seen.add(maybe_delivered_below)
     assert seen == {0, 2}
 
 
