@@ -50,6 +50,7 @@ OUTER_NAMES = {
     "__main__",
     "admin",
     "app",
+    "batches",
     "cli",
     "client",
     "commands",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from millstream.app.control_consume import ConsumeOperations
-from millstream.app.control_definitions import make_definition_operations
-from millstream.app.control_desk import Desk
-from millstream.app.control_exchanges import make_exchange_operations
-from millstream.app.control_queues import QueueOperations
-from millstream.app.control_records import RecordOperations
-from millstream.app.control_stages import make_stage_operations
-from millstream.app.control_status import make_status_operations
-from millstream.app.control_streams import Decide, Seal, StreamOperations
-from millstream.app.stage_commits import StageCommits
+from millstream.admin.context import AdminContext
+from millstream.admin.operations.batches import make_stage_operations
+from millstream.admin.operations.consume import ConsumeOperations
+from millstream.admin.operations.definitions import make_definition_operations
+from millstream.admin.operations.exchanges import make_exchange_operations
+from millstream.admin.operations.queues import QueueOperations
+from millstream.admin.operations.records import RecordOperations
+from millstream.admin.operations.status import make_status_operations
+from millstream.admin.operations.streams import Decide, Seal, StreamOperations
+from millstream.batches.commits import StageCommits
 from millstream.broker.broker import Broker
 from millstream.broker.conditions import CONTROL_DOWN
 from millstream.protocols.amqp091.policies import Policies
@@ -36,15 +36,15 @@ class Control:
         seal_interval_s: float,
         policies: Policies,
     ) -> None:
-        self._desk = Desk(broker, policies)
+        self._context = AdminContext(broker, policies)
         line_bytes_max = broker.limits.message_size_max * 4 // 3 + LINE_OVERHEAD
         self._server = ControlServer(
             folder,
             {
-                **make_operations(self._desk),
-                **stream_operations(self._desk, seal, decide, seal_interval_s),
-                **make_stage_operations(self._desk, commits),
-                **make_status_operations(self._desk),
+                **make_operations(self._context),
+                **stream_operations(self._context, seal, decide, seal_interval_s),
+                **make_stage_operations(self._context, commits),
+                **make_status_operations(self._context),
             },
             line_bytes_max,
         )
@@ -54,19 +54,21 @@ class Control:
         try:
             await self._server.start()
         except ControlFault as fault:
-            self._desk.broker.health.begin(CONTROL_DOWN, str(fault), f"{fault.hint}; then restart the broker")
+            self._context.broker.health.begin(
+                CONTROL_DOWN, str(fault), f"{fault.hint}; then restart the broker"
+            )
 
     async def stop(self) -> None:
         await self._server.stop()
 
     def on_durable(self) -> None:
-        self._desk.on_durable()
+        self._context.on_durable()
 
 
 def stream_operations(
-    desk: Desk, seal: Seal | None, decide: Decide, seal_interval_s: float
+    context: AdminContext, seal: Seal | None, decide: Decide, seal_interval_s: float
 ) -> dict[str, Operation]:
-    streams = StreamOperations(desk, seal, decide, seal_interval_s)
+    streams = StreamOperations(context, seal, decide, seal_interval_s)
     return {
         "stream.list": streams.list_streams,
         "stream.show": streams.show,
@@ -77,10 +79,10 @@ def stream_operations(
     }
 
 
-def make_operations(desk: Desk) -> dict[str, Operation]:
-    queues = QueueOperations(desk)
-    records = RecordOperations(desk)
-    consuming = ConsumeOperations(desk)
+def make_operations(context: AdminContext) -> dict[str, Operation]:
+    queues = QueueOperations(context)
+    records = RecordOperations(context)
+    consuming = ConsumeOperations(context)
     return {
         "queue.list": queues.list_queues,
         "queue.show": queues.show,
@@ -98,6 +100,6 @@ def make_operations(desk: Desk) -> dict[str, Operation]:
         "queue.move": records.move,
         "queue.take": consuming.take,
         "queue.settle": consuming.settle,
-        **make_exchange_operations(desk),
-        **make_definition_operations(desk),
+        **make_exchange_operations(context),
+        **make_definition_operations(context),
     }

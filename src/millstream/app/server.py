@@ -20,9 +20,9 @@ from millstream.app.live_policies import LivePolicies
 from millstream.app.memory import MemoryGuard
 from millstream.app.reader_process import ReaderProcess
 from millstream.app.rights import Rights
-from millstream.app.stage_commits import StageCommits
 from millstream.app.storage import DurableStore
 from millstream.app.storage_health import StorageHealth
+from millstream.batches.commits import StageCommits
 from millstream.broker.account_options import AccountOptions
 from millstream.broker.broker import DEFAULT_ACCOUNT, Broker
 from millstream.broker.health import Health

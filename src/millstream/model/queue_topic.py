@@ -55,6 +55,12 @@ def queue_prefix(name: str) -> bytes:
     return QUEUE_PREFIX + quote_name(name)
 
 
+def queue_topic(name: str, key: bytes) -> bytes:
+    """The topic of a place in a queue; without a key that of the queue itself."""
+    head = queue_prefix(name)
+    return head + b"/" + key if key else head
+
+
 def place_under(prefix: bytes, topic: bytes) -> bytes:
     """What an ordinary topic is called behind a queue's; with one that leaves no room for both, the queue's stands alone."""
     return prefix + topic if len(prefix) + len(topic) <= TOPIC_LENGTH_MAX else prefix[:-1]

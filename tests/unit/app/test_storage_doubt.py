@@ -171,7 +171,7 @@ async def test_an_older_copy_of_the_mark_doubts_every_session(tmp_path: Path) ->
 
 async def save_session(millstream: Millstream, client: str) -> None:
     millstream.broker.store.session_saved(SessionKey(DEFAULT_ACCOUNT, client), "user", 3600, 0)
-    await millstream._stages._desk.wait_durable()
+    await millstream._stages._durable.wait_durable()
 
 
 async def make_damaged(data_dir: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from millstream.app.control_desk import Desk
+from millstream.admin.context import AdminContext
 from millstream.broker.conditions import SEVERITY_NAMES
 from millstream.broker.health import ActiveCondition
 from millstream.build_kind import build_name
@@ -14,14 +14,14 @@ from millstream.version import VERSION
 
 
 class StatusOperations:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        desk.begin()
-        self._started_ns = int(desk.broker.clock.now_ns)
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
+        context.begin()
+        self._started_ns = int(context.broker.clock.now_ns)
 
     async def status(self, _fields: Fields, _conversation: Conversation) -> object:
-        self._desk.begin()
-        broker = self._desk.broker
+        self._context.begin()
+        broker = self._context.broker
         now_ns = int(broker.clock.now_ns)
         store = broker.store
         return {
@@ -56,5 +56,5 @@ def describe(active: ActiveCondition, now_ns: int) -> dict[str, object]:
     }
 
 
-def make_status_operations(desk: Desk) -> dict[str, Operation]:
-    return {"broker.status": StatusOperations(desk).status}
+def make_status_operations(context: AdminContext) -> dict[str, Operation]:
+    return {"broker.status": StatusOperations(context).status}

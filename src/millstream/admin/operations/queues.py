@@ -7,9 +7,8 @@ import base64
 import binascii
 from typing import Final
 
-from millstream.app.control_desk import (
-    NO_STORAGE,
-    Desk,
+from millstream.admin.context import (
+    AdminContext,
     read_flag,
     read_list,
     read_object,
@@ -17,14 +16,14 @@ from millstream.app.control_desk import (
     read_whole,
     to_utf8,
 )
-from millstream.app.control_records import queue_topic
-from millstream.app.name_walk import page_of
+from millstream.admin.name_walk import page_of
 from millstream.broker.account import Account
 from millstream.broker.queue_access import find_start
 from millstream.broker.queue_consumer import SessionConsumer
 from millstream.broker.tasks import Task
 from millstream.model.errors import Reason
 from millstream.model.message import NANOSECONDS, Message
+from millstream.model.queue_topic import queue_topic
 from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.protocols.mqtt.mapping import encode_block
 from millstream.protocols.mqtt.wire.properties import Properties
@@ -39,6 +38,7 @@ from millstream.queues.group import Group
 from millstream.queues.purge import Purge
 from millstream.queues.queue import Queue
 from millstream.runtime.control.server import ControlRefusal, Conversation, Fields
+from millstream.runtime.loop.durable_wait import NO_STORAGE
 from millstream.security.quotas import ANYBODY
 
 CONSUMERS_SHOWN: Final = 100
@@ -72,37 +72,37 @@ class Purging(Task):
 
 
 class QueueOperations:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
 
     # ------------------------------------------------------------------- look
 
     async def list_queues(self, fields: Fields, conversation: Conversation) -> object:
         """A page in order of names: those after `after`."""
-        self._desk.begin()
-        queues = self._desk.get_account(fields).queues.catalog.queues
+        self._context.begin()
+        queues = self._context.get_account(fields).queues.catalog.queues
         names, is_more = await page_of(queues, fields, conversation, ("queues", id(queues)))
-        self._desk.begin()
+        self._context.begin()
         return {"queues": [summary(queues[name]) for name in names if name in queues], "more": is_more}
 
     async def show(self, fields: Fields, conversation: Conversation) -> object:
-        self._desk.begin()
-        return details(self._desk.get_queue(fields))
+        self._context.begin()
+        return details(self._context.get_queue(fields))
 
     async def groups(self, fields: Fields, conversation: Conversation) -> object:
-        self._desk.begin()
-        queue = self._desk.get_queue(fields)
+        self._context.begin()
+        queue = self._context.get_queue(fields)
         groups = queue.groups
         titles, is_more = await page_of(groups, fields, conversation, ("groups", queue.name, id(groups)))
-        self._desk.begin()
+        self._context.begin()
         return {"groups": [view_group(groups[title]) for title in titles if title in groups], "more": is_more}
 
     # ----------------------------------------------------------------- change
 
     async def create(self, fields: Fields, conversation: Conversation) -> object:
-        desk = self._desk
-        desk.begin_change()
-        catalog = desk.get_account(fields).queues.catalog
+        context = self._context
+        context.begin_change()
+        catalog = context.get_account(fields).queues.catalog
         name = read_text(fields, "name")
         check_name(name)
         definition = make_definition(read_object(fields, "definition"))
@@ -114,69 +114,69 @@ class QueueOperations:
                 f"there is a queue {name!r} already, with other settings", f"millstream queue show '{name}'"
             )
         queue = catalog.declare(name, definition)
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"created": before is None, **details(queue)}
 
     async def update(self, fields: Fields, conversation: Conversation) -> object:
         """Change the settings that are named and leave the others."""
-        desk = self._desk
-        desk.begin_change()
-        queue = desk.get_queue(fields)
+        context = self._context
+        context.begin_change()
+        queue = context.get_queue(fields)
         definition = make_definition({**queue.definition.to_fields(), **read_object(fields, "definition")})
         queue.catalog.declare(queue.name, definition)
-        await desk.wait_durable()
+        await context.wait_durable()
         return details(queue)
 
     async def delete(self, fields: Fields, conversation: Conversation) -> object:
-        desk = self._desk
-        desk.begin_change()
-        queue = desk.get_queue(fields)
+        context = self._context
+        context.begin_change()
+        queue = context.get_queue(fields)
         records = int(queue.depth())
         queue.catalog.delete(queue)
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"deleted": queue.name, "records": records}
 
     async def purge(self, fields: Fields, conversation: Conversation) -> object:
-        desk = self._desk
-        desk.begin_change()
-        queue = desk.get_queue(fields)
+        context = self._context
+        context.begin_change()
+        queue = context.get_queue(fields)
         purge = Purge(queue)
         purging = Purging(purge)
-        desk.broker.tasks.start(purging)
+        context.broker.tasks.start(purging)
         await purging.done.wait()
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"purged": int(purge.count), "name": queue.name}
 
     async def bind(self, fields: Fields, conversation: Conversation) -> object:
-        desk = self._desk
-        desk.begin_change()
-        queue = desk.get_queue(fields)
+        context = self._context
+        context.begin_change()
+        queue = context.get_queue(fields)
         filter = read_text(fields, "filter")
         check_binding(filter)
         bindings = queue.definition.bindings
         if filter not in bindings and len(bindings) >= BINDINGS_MAX:
             raise ControlRefusal(f"{queue.name!r} has {BINDINGS_MAX} bindings, as many as it may")
         queue.catalog.bind(queue, filter)
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"name": queue.name, "bindings": list(queue.definition.bindings)}
 
     async def unbind(self, fields: Fields, conversation: Conversation) -> object:
-        desk = self._desk
-        desk.begin_change()
-        queue = desk.get_queue(fields)
+        context = self._context
+        context.begin_change()
+        queue = context.get_queue(fields)
         filter = read_text(fields, "filter")
         if not queue.catalog.unbind(queue, filter):
             raise ControlRefusal(
                 f"{queue.name!r} is not bound to {filter!r}", f"millstream queue show '{queue.name}'"
             )
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"name": queue.name, "bindings": list(queue.definition.bindings)}
 
     async def seek(self, fields: Fields, conversation: Conversation) -> object:
         """Let a group of a stream stand elsewhere."""
-        desk = self._desk
-        desk.begin_change()
-        queue = desk.get_queue(fields)
+        context = self._context
+        context.begin_change()
+        queue = context.get_queue(fields)
         if not queue.is_stream:
             raise ControlRefusal(
                 f"{queue.name!r} is a {queue.definition.kind} queue: what was settled is gone; only groups of streams "
@@ -185,14 +185,14 @@ class QueueOperations:
             )
         group = _get_group(queue, fields)
         group.seek(find_start(queue, read_text(fields, "to").encode()))
-        await desk.wait_durable()
+        await context.wait_durable()
         return view_group(group)
 
     async def remove_group(self, fields: Fields, conversation: Conversation) -> object:
         """With `force` the subscriptions of its consumers end too, or they would bring it back at the next start."""
-        desk = self._desk
-        desk.begin_change()
-        queue = desk.get_queue(fields)
+        context = self._context
+        context.begin_change()
+        queue = context.get_queue(fields)
         group = _get_group(queue, fields)
         title, lag, consumers = group.title(), int(group.lag()), list(group.consumers)
         if consumers and not read_flag(fields, "force"):
@@ -206,32 +206,32 @@ class QueueOperations:
             if isinstance(consumer, SessionConsumer):
                 self._end_subscription(consumer)
         queue.catalog.remove_group(queue, group)
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"name": queue.name, "removed": title, "lag": lag, "consumers": len(consumers)}
 
     def _end_subscription(self, consumer: SessionConsumer) -> None:
         session = consumer.session
         consumers = {} if session.consumers is None else session.consumers.by_name
         for name in [name for name, other in consumers.items() if other is consumer]:
-            self._desk.broker.unsubscribe(session, name)
+            self._context.broker.unsubscribe(session, name)
 
     # ---------------------------------------------------------------- publish
 
     async def publish(self, fields: Fields, conversation: Conversation) -> object:
         """One or more messages, each answered by its offset; None: the queue had it from its producer before."""
-        desk = self._desk
-        desk.begin_change()
-        queue = desk.get_queue(fields)
-        account = desk.get_account(fields)
+        context = self._context
+        context.begin_change()
+        queue = context.get_queue(fields)
+        account = context.get_account(fields)
         messages = [
             self._make_message(account, queue, part) for part in read_list(fields, "messages", PUBLISH_MAX)
         ]
         offsets: list[int | None] = []
         for message in messages:
             before = int(queue.next)
-            reason = desk.broker.publish_internal(account, message, None)
+            reason = context.broker.publish_internal(account, message, None)
             if reason is not Reason.SUCCESS:
-                await desk.wait_durable()
+                await context.wait_durable()
                 why = REFUSALS.get(reason, reason.name.lower().replace("_", " "))
                 taken = f"; {len(offsets)} messages before it were taken" if offsets else ""
                 raise ControlRefusal(
@@ -239,13 +239,13 @@ class QueueOperations:
                     f"millstream queue show '{queue.name}'",
                 )
             offsets.append(before if queue.next > before else None)
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"offsets": offsets}
 
     def _make_message(self, account: Account, queue: Queue, part: object) -> Message:
         if not isinstance(part, dict):
             raise ControlRefusal("a message must be an object")
-        limits = self._desk.broker.limits
+        limits = self._context.broker.limits
         payload = _read_payload(part)
         if len(payload) > limits.message_size_max:
             raise ControlRefusal(f"a payload must not have more than {limits.message_size_max} bytes")
@@ -257,7 +257,7 @@ class QueueOperations:
             raise ControlRefusal(f"the routing key cannot be used: {fault}")
         properties = _read_properties(part, limits.user_properties_max)
         expiry_s = read_whole(part, "expiry_s", 0, 0, EXPIRY_MAX)
-        expires_ns = int(self._desk.broker.clock.now_ns) + expiry_s * NANOSECONDS if expiry_s else 0
+        expires_ns = int(self._context.broker.clock.now_ns) + expiry_s * NANOSECONDS if expiry_s else 0
         return Message(topic, payload, 1, False, encode_block(properties), expires_ns, "")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Final
 
-from millstream.app.control_desk import read_text, read_whole
+from millstream.admin.context import read_text, read_whole
 from millstream.runtime.control.server import Conversation, Fields
 
 PAGE_MAX: Final = 1000

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from control_world import ControlWorld
 
+from millstream.admin.operations.streams import TOPICS_MAX
 from millstream.app.control import stream_operations
-from millstream.app.control_streams import TOPICS_MAX
 from millstream.broker.conditions import CLIENT_BUSY
 from millstream.model.errors import Reason, Unavailable
 from millstream.runtime.control.server import ControlRefusal
@@ -33,7 +33,7 @@ class StreamWorld(ControlWorld):
         self.seals = 0
         self.shown: list[Credentials] = []
         seal = self._seal if is_on_disk else None
-        self.operations.update(stream_operations(self.desk, seal, self._decide, interval_s))
+        self.operations.update(stream_operations(self.context, seal, self._decide, interval_s))
         self.broker.authorizer = Authorizer(parse_acl(RULES))
 
     async def _seal(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from control_world import ListenedTo
 
-from millstream.app.name_walk import SORTED_AT_ONCE, page_of
+from millstream.admin.name_walk import SORTED_AT_ONCE, page_of
 
 
 class Names(dict[str, None]):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.app.control_desk import Desk, read_flag, read_list, read_object, read_text
-from millstream.app.control_exchanges import bind, declare_exchange
-from millstream.app.name_walk import page_of
+from millstream.admin.context import AdminContext, read_flag, read_list, read_object, read_text
+from millstream.admin.name_walk import page_of
+from millstream.admin.operations.exchanges import bind, declare_exchange
 from millstream.broker.account import Account
 from millstream.model.errors import Reason, Refused
 from millstream.model.routing_key import key_of_topic
@@ -35,18 +35,18 @@ _APART: Final = ("bindings", "arguments", "bounds_ready", "prefetch", "owner")
 
 
 class DefinitionOperations:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
 
     async def accounts(self, fields: Fields, conversation: Conversation) -> object:
-        return {"accounts": list(self._desk.broker.accounts)}
+        return {"accounts": list(self._context.broker.accounts)}
 
     async def queues(self, fields: Fields, conversation: Conversation) -> object:
         """A page of durable queues in order of names. Dead-letter queues of our own are left out: they make themselves."""
-        self._desk.begin()
-        queues = self._desk.get_account(fields).queues.catalog.queues
+        self._context.begin()
+        queues = self._context.get_account(fields).queues.catalog.queues
         names, is_more = await page_of(queues, fields, conversation, ("definitions", id(queues)))
-        self._desk.begin()
+        self._context.begin()
         shown = [
             view_queue(queues[name])
             for name in names
@@ -56,9 +56,9 @@ class DefinitionOperations:
 
     async def take(self, fields: Fields, conversation: Conversation) -> object:
         """Items of one kind for one account. One that is refused does not keep the others out."""
-        desk = self._desk
-        desk.begin_change()
-        account = desk.get_account(fields)
+        context = self._context
+        context.begin_change()
+        account = context.get_account(fields)
         kind = read_text(fields, "kind")
         if kind not in KINDS:
             raise ControlRefusal(f"definitions are of one of {', '.join(KINDS)}, not {kind!r}")
@@ -68,18 +68,18 @@ class DefinitionOperations:
             try:
                 if not isinstance(item, dict):
                     raise ControlRefusal("it is not an object")
-                is_new = take_item(account, desk.policies, kind, item)
+                is_new = take_item(account, context.policies, kind, item)
             except (Refused, ControlRefusal) as refusal:
                 refused.append({"at": at, "reason": refusal.text})
                 continue
             created += is_new
             unchanged += not is_new
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"created": created, "unchanged": unchanged, "refused": refused}
 
 
-def make_definition_operations(desk: Desk) -> dict[str, Operation]:
-    definitions = DefinitionOperations(desk)
+def make_definition_operations(context: AdminContext) -> dict[str, Operation]:
+    definitions = DefinitionOperations(context)
     return {
         "definitions.accounts": definitions.accounts,
         "definitions.queues": definitions.queues,

@@ -6,8 +6,8 @@ import heapq
 from itertools import islice
 from typing import Final
 
-from millstream.app.control_desk import Desk, read_flag, read_object, read_text, read_whole
-from millstream.app.name_walk import PAGE_MAX
+from millstream.admin.context import AdminContext, read_flag, read_object, read_text, read_whole
+from millstream.admin.name_walk import PAGE_MAX
 from millstream.broker.exchange_access import ExchangeAccess
 from millstream.protocols.amqp091.policies import Policies
 from millstream.queues.queue import Queue
@@ -21,14 +21,14 @@ POSITION_MAX: Final = 1 << 53
 
 
 class ExchangeOperations:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
 
     # ------------------------------------------------------------------- look
 
     async def list_exchanges(self, fields: Fields, conversation: Conversation) -> object:
         """A page in order of names: those after `after`. The default exchange, which has no name, is not shown."""
-        self._desk.begin()
+        self._context.begin()
         after = read_text(fields, "after", "")
         limit = read_whole(fields, "limit", PAGE_MAX, 1, PAGE_MAX)
         known = {exchange.name: exchange for exchange in self._access(fields).all()}
@@ -40,14 +40,14 @@ class ExchangeOperations:
 
     async def show(self, fields: Fields, conversation: Conversation) -> object:
         """With its first bindings; `bindings` gives the others."""
-        self._desk.begin()
+        self._context.begin()
         exchange = self._get(fields)
         shown = [view_binding(binding) for binding in islice(exchange.bindings.values(), PAGE_MAX)]
         return {**view_exchange(exchange), "bound": shown}
 
     async def bindings(self, fields: Fields, conversation: Conversation) -> object:
         """A page of the bindings from an exchange, from the `start`-th on, in the order they were made."""
-        self._desk.begin()
+        self._context.begin()
         found = self._get(fields).bindings
         start = read_whole(fields, "start", 0, 0, POSITION_MAX)
         limit = read_whole(fields, "limit", BINDINGS_PAGE_MAX, 1, BINDINGS_PAGE_MAX)
@@ -57,36 +57,36 @@ class ExchangeOperations:
     # ----------------------------------------------------------------- change
 
     async def declare(self, fields: Fields, conversation: Conversation) -> object:
-        desk = self._desk
-        desk.begin_change()
+        context = self._context
+        context.begin_change()
         access = self._access(fields)
         name = read_text(fields, "name")
         is_new = access.find(name) is None
-        exchange = declare_exchange(access, desk.policies, fields)
-        await desk.wait_durable()
+        exchange = declare_exchange(access, context.policies, fields)
+        await context.wait_durable()
         return {"created": is_new, **view_exchange(exchange)}
 
     async def delete(self, fields: Fields, conversation: Conversation) -> object:
-        desk = self._desk
-        desk.begin_change()
+        context = self._context
+        context.begin_change()
         exchange = self._get(fields)
         count = len(exchange.bindings)
         self._access(fields).delete(exchange.name, read_flag(fields, "if_unused"))
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"deleted": exchange.name, "bindings": count}
 
     async def bind(self, fields: Fields, conversation: Conversation) -> object:
-        desk = self._desk
-        desk.begin_change()
+        context = self._context
+        context.begin_change()
         access = self._access(fields)
         before = access.binding_count()
         bind(access, self._find_queue(fields), fields)
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"created": access.binding_count() > before, **view_binding_fields(fields)}
 
     async def unbind(self, fields: Fields, conversation: Conversation) -> object:
-        desk = self._desk
-        desk.begin_change()
+        context = self._context
+        context.begin_change()
         access = self._access(fields)
         queue = self._find_queue(fields)
         source, target = read_text(fields, "source"), read_text(fields, "target")
@@ -99,11 +99,11 @@ class ExchangeOperations:
             raise ControlRefusal(
                 f"{target!r} is not bound to {source!r} like this", f"millstream exchange show '{source}'"
             )
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"removed": True, **view_binding_fields(fields)}
 
     def _access(self, fields: Fields) -> ExchangeAccess:
-        return self._desk.get_account(fields).exchanges
+        return self._context.get_account(fields).exchanges
 
     def _get(self, fields: Fields) -> Exchange:
         name = read_text(fields, "name")
@@ -114,11 +114,11 @@ class ExchangeOperations:
 
     def _find_queue(self, fields: Fields) -> Queue | None:
         """The target, unless it is an exchange."""
-        return self._desk.get_queue(fields, "target") if read_target_kind(fields) == "queue" else None
+        return self._context.get_queue(fields, "target") if read_target_kind(fields) == "queue" else None
 
 
-def make_exchange_operations(desk: Desk) -> dict[str, Operation]:
-    exchanges = ExchangeOperations(desk)
+def make_exchange_operations(context: AdminContext) -> dict[str, Operation]:
+    exchanges = ExchangeOperations(context)
     return {
         "exchange.list": exchanges.list_exchanges,
         "exchange.show": exchanges.show,

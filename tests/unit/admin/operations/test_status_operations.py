@@ -7,14 +7,14 @@ import asyncio
 from control_world import ListenedTo
 from fakes import World
 
-from millstream.app.control_desk import Desk
-from millstream.app.control_status import make_status_operations
+from millstream.admin.context import AdminContext
+from millstream.admin.operations.status import make_status_operations
 from millstream.broker.conditions import STORAGE_FULL
 from millstream.commands.status import status_lines
 
 
 def ask(world: World) -> dict[str, object]:
-    operation = make_status_operations(Desk(world.broker))["broker.status"]
+    operation = make_status_operations(AdminContext(world.broker))["broker.status"]
     found = asyncio.run(_await(operation({}, ListenedTo())))
     assert isinstance(found, dict)
     return found

@@ -15,11 +15,11 @@ async def test_a_change_is_answered_when_the_log_has_it_and_not_before() -> None
     world.store.hold()
     asked = asyncio.create_task(world.ask("queue.create", name="q"))
     await asyncio.sleep(0)
-    world.desk.on_durable()
+    world.context.on_durable()
     await asyncio.sleep(0)
     assert not asked.done()
     world.store.release()
-    world.desk.on_durable()
+    world.context.on_durable()
     assert (await asked)["created"]
 
 
@@ -32,11 +32,11 @@ async def test_who_waits_for_less_is_answered_first() -> None:
     second = asyncio.create_task(world.ask("queue.create", name="b"))
     await asyncio.sleep(0)
     world.store.advance(reached)
-    world.desk.on_durable()
+    world.context.on_durable()
     assert (await first)["created"]
     assert not second.done()
     world.store.release()
-    world.desk.on_durable()
+    world.context.on_durable()
     assert (await second)["created"]
 
 
@@ -46,7 +46,7 @@ async def test_a_log_that_cannot_go_on_ends_the_wait() -> None:
     asked = asyncio.create_task(world.ask("queue.create", name="q"))
     await asyncio.sleep(0)
     world.store.is_broken = True
-    world.desk.on_durable()
+    world.context.on_durable()
     with pytest.raises(Unavailable, match="may or may not be kept"):
         await asked
 
@@ -58,7 +58,7 @@ async def test_a_log_that_is_behind_but_moves_on_does_not_end_the_wait() -> None
     await asyncio.sleep(0)
     world.store.is_broken = True
     world.store.release()
-    world.desk.on_durable()
+    world.context.on_durable()
     assert (await asked)["created"]
 
 
@@ -71,7 +71,7 @@ async def test_who_gave_up_waiting_is_forgotten() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asked
     world.store.release()
-    world.desk.on_durable()
+    world.context.on_durable()
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ async def test_nothing_is_said_of_a_change_before_it_is_safe(
     assert not asked.done()
     assert world.conversation.told == []
     world.store.release()
-    world.desk.on_durable()
+    world.context.on_durable()
     await asked

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from millstream.app.control_desk import Desk, read_list, read_text, read_whole
+from millstream.admin.context import AdminContext, read_list, read_text, read_whole
 from millstream.broker.conditions import CLIENT_BUSY
 from millstream.model.errors import Reason, Unavailable
 from millstream.model.topic import find_filter_fault, find_topic_fault
@@ -40,8 +40,10 @@ class StreamOperations:
     """`seal` brings everything durable into segments, at most once in `seal_interval_s`; None: nothing is on disk.
     `decide` knows who somebody is."""
 
-    def __init__(self, desk: Desk, seal: Seal | None, decide: Decide, seal_interval_s: float = 0.0) -> None:
-        self._desk = desk
+    def __init__(
+        self, context: AdminContext, seal: Seal | None, decide: Decide, seal_interval_s: float = 0.0
+    ) -> None:
+        self._context = context
         self._seal = seal
         self._decide = decide
         self._interval_s = seal_interval_s
@@ -51,8 +53,8 @@ class StreamOperations:
 
     async def list_streams(self, fields: Fields, conversation: Conversation) -> object:
         """A page in order of names: those after `after`."""
-        self._desk.begin()
-        queues = self._desk.get_account(fields).queues.catalog.queues
+        self._context.begin()
+        queues = self._context.get_account(fields).queues.catalog.queues
         after = read_text(fields, "after", "")
         limit = read_whole(fields, "limit", PAGE_MAX, 1, PAGE_MAX)
         names = (queue.name for queue in queues.values() if queue.name > after and is_readable(queue))
@@ -61,9 +63,9 @@ class StreamOperations:
 
     async def show(self, fields: Fields, conversation: Conversation) -> object:
         """`stream` is None for what cannot be read; `error` and `hint` say why."""
-        self._desk.begin()
+        self._context.begin()
         name = read_text(fields, "name")
-        queue = self._desk.get_account(fields).queues.catalog.find(name)
+        queue = self._context.get_account(fields).queues.catalog.find(name)
         if queue is None:
             return {"stream": None, "error": f"there is no queue {name!r}", "hint": "millstream queue list"}
         if not is_readable(queue):
@@ -75,7 +77,7 @@ class StreamOperations:
 
     async def seal(self, fields: Fields, conversation: Conversation) -> object:
         """Bring what is durable now into segments: of one stream, or of all in the account."""
-        self._desk.begin()
+        self._context.begin()
         waiting = self._waiting(fields)
         if waiting:
             if self._seal is None:
@@ -96,7 +98,7 @@ class StreamOperations:
 
     def _waiting(self, fields: Fields) -> int:
         """How many streams have durable records that are not in segments."""
-        catalog = self._desk.get_account(fields).queues.catalog
+        catalog = self._context.get_account(fields).queues.catalog
         if "name" in fields:
             queue = catalog.find(read_text(fields, "name"))
             return int(queue is not None and is_waiting(queue))
@@ -107,7 +109,7 @@ class StreamOperations:
     async def tell_busy(self, fields: Fields, conversation: Conversation) -> object:
         """An address keeps the reader busy: said here, where there are a log and counters."""
         address, text = read_text(fields, "address")[:ADDRESS_MAX], read_text(fields, "text")[:TEXT_MAX]
-        self._desk.broker.health.report(CLIENT_BUSY, f"{address}: {text}")
+        self._context.broker.health.report(CLIENT_BUSY, f"{address}: {text}")
         structlog.get_logger("millstream").warning("client_busy", client_id="", address=address, text=text)
         return {}
 
@@ -115,9 +117,9 @@ class StreamOperations:
 
     async def commit(self, fields: Fields, conversation: Conversation) -> object:
         """A group has done everything below `offset`; it never goes back."""
-        desk = self._desk
-        desk.begin_change()
-        queue = desk.get_queue(fields)
+        context = self._context
+        context.begin_change()
+        queue = context.get_queue(fields)
         if not is_readable(queue):
             raise ControlRefusal(
                 f"{queue.name!r} is a {queue.definition.kind} queue; only groups of streams are moved",
@@ -134,7 +136,7 @@ class StreamOperations:
         group = queue.get_group(title, b"")
         if offset > group.committed:
             group.commit(offset - 1)
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"committed": int(group.committed)}
 
     # ------------------------------------------------------------------ admit
@@ -154,7 +156,7 @@ class StreamOperations:
             if decision.reason is Reason.NOT_AUTHORIZED:
                 text = decision.text  # nothing was shown that could be guessed at
             return {"known": False, "busy": is_busy, "error": text}
-        if principal.account not in self._desk.broker.accounts:
+        if principal.account not in self._context.broker.accounts:
             return {
                 "known": False,
                 "busy": False,
@@ -164,8 +166,8 @@ class StreamOperations:
         return {"known": True, "account": principal.account, "name": principal.name, "refused": refused}
 
     def _refused(self, principal: Principal, action: str, topics: list[str]) -> Iterator[str]:
-        authorizer = self._desk.broker.authorizer
-        limits = self._desk.broker.limits
+        authorizer = self._context.broker.authorizer
+        limits = self._context.broker.limits
         for topic in topics:
             name = topic.encode()
             if action == "read":

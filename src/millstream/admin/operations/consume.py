@@ -10,8 +10,8 @@ import asyncio
 import itertools
 from typing import Final
 
-from millstream.app.control_desk import Desk, read_list, read_text, read_whole
-from millstream.app.control_records import view_message
+from millstream.admin.context import AdminContext, read_list, read_text, read_whole
+from millstream.admin.operations.records import view_message
 from millstream.broker.queue_access import find_start, pattern_title
 from millstream.model.outcome import Outcome
 from millstream.model.topic import find_filter_fault
@@ -78,15 +78,15 @@ class ControlConsumer(Consumer):
 
 
 class ConsumeOperations:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
         self._numbers = itertools.count(1)
 
     async def take(self, fields: Fields, conversation: Conversation) -> object:
         """Wait for records and hand out up to `count` of them to this connection; none came in time: an empty list."""
-        desk = self._desk
-        desk.begin_change()
-        queue = desk.get_queue(fields)
+        context = self._context
+        context.begin_change()
+        queue = context.get_queue(fields)
         count = read_whole(fields, "count", 1, 1, TAKE_MAX)
         wait_ms = read_whole(fields, "wait_ms", 0, 0, WAIT_MS_MAX)
         consumer = self._get_consumer(fields, queue, conversation)
@@ -116,8 +116,8 @@ class ConsumeOperations:
 
     async def settle(self, fields: Fields, conversation: Conversation) -> object:
         """Answer what this connection took."""
-        desk = self._desk
-        desk.begin_change()
+        context = self._context
+        context.begin_change()
         consumer = conversation.held.get(HELD)
         if not isinstance(consumer, ControlConsumer):
             raise ControlRefusal("this connection has taken nothing", "millstream queue consume NAME")
@@ -135,7 +135,7 @@ class ConsumeOperations:
                 continue
             consumer.group.settle(pending, OUTCOMES[word], "")
             settled += 1
-        await desk.wait_durable()
+        await context.wait_durable()
         return {"settled": settled, "late": late}
 
     def _get_consumer(self, fields: Fields, queue: Queue, conversation: Conversation) -> ControlConsumer:

@@ -6,7 +6,7 @@ import pytest
 from control_world import ControlWorld, ListenedTo, Shelf
 from fakes import make_message
 
-from millstream.app.control_records import SLICE, decode_block, make_moved
+from millstream.admin.operations.records import SLICE, decode_block, make_moved
 from millstream.model.errors import Unavailable
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.app.control_desk import Desk, read_list, read_text, read_whole
-from millstream.app.stage_commits import StageCommits
-from millstream.app.stage_files import Commit, CommitRefused
+from millstream.admin.context import AdminContext, read_list, read_text, read_whole
+from millstream.batches.commits import StageCommits
+from millstream.batches.files import Commit, CommitRefused
 from millstream.runtime.control.server import ControlRefusal, Conversation, Fields, Operation
 from millstream.storage.records.batch_records import STAGES_MAX
 from millstream.storage.stages.format import is_stage_id
@@ -16,13 +16,13 @@ QUERY_LENGTH_MAX: Final = 200
 
 
 class StageOperations:
-    def __init__(self, desk: Desk, commits: StageCommits) -> None:
-        self._desk = desk
+    def __init__(self, context: AdminContext, commits: StageCommits) -> None:
+        self._context = context
         self._commits = commits
 
     async def limits(self, fields: Fields, conversation: Conversation) -> object:
         """What a row may be, so that the reader refuses what the broker could not publish."""
-        limits = self._desk.broker.limits
+        limits = self._context.broker.limits
         return {
             "message_size_max": limits.message_size_max,
             "topic_length_max": limits.topic_length_max,
@@ -53,8 +53,8 @@ class StageOperations:
         return {"dropped": await self._commits.drop(_read_wish(fields))}
 
 
-def make_stage_operations(desk: Desk, commits: StageCommits) -> dict[str, Operation]:
-    stages = StageOperations(desk, commits)
+def make_stage_operations(context: AdminContext, commits: StageCommits) -> dict[str, Operation]:
+    stages = StageOperations(context, commits)
     return {"stage.limits": stages.limits, "stage.commit": stages.commit, "stage.drop": stages.drop}
 
 

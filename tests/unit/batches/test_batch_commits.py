@@ -9,10 +9,10 @@ import pytest
 from control_world import ControlWorld
 from fakes import FakeOutlet
 
-from millstream.app import stage_commits
-from millstream.app.control_stages import make_stage_operations
-from millstream.app.stage_commits import StageCommits
-from millstream.app.stage_files import Commit, CommitRefused
+from millstream.admin.operations.batches import make_stage_operations
+from millstream.batches import commits as stage_commits
+from millstream.batches.commits import StageCommits
+from millstream.batches.files import Commit, CommitRefused
 from millstream.broker.account_options import AccountOptions
 from millstream.broker.fan_out import RECEIVERS_AT_ONCE, RECEIVERS_PER_STEP
 from millstream.broker.tasks import STEPS_PER_TURN
@@ -39,7 +39,7 @@ class StageWorld(ControlWorld):
         (folder / FOLDER).mkdir()
         self.queries: dict[tuple[str, str], StoredQuery] = {}
         self.commits = StageCommits(self.broker, folder, self.queries, NoFailpoints())
-        self.operations.update(make_stage_operations(self.desk, self.commits))
+        self.operations.update(make_stage_operations(self.context, self.commits))
         self._next_stage = 1
 
     def stage(self, batch: int, first: int, count: int, query: str = "query", queue: str = "out") -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 from fakes import START_NS, HeldStore, make_message
 
+from millstream.admin.context import AdminContext
 from millstream.app.control import make_operations
-from millstream.app.control_desk import Desk
 from millstream.broker.account_options import AccountOptions
 from millstream.broker.broker import Broker
 from millstream.model.errors import Reason
@@ -75,8 +75,8 @@ class ControlWorld:
             options["default"] = default
         self.broker = Broker(Limits(), self.store, Authorizer(None), options, source)
         self.broker.clock.now_ns = START_NS
-        self.desk = Desk(self.broker)
-        self.operations = make_operations(self.desk)
+        self.context = AdminContext(self.broker)
+        self.operations = make_operations(self.context)
         self.conversation = ListenedTo()
 
     async def ask(self, operation: str, conversation: Conversation | None = None, **fields: object) -> Any:

@@ -18,9 +18,7 @@ from typing import Final
 
 import structlog
 
-from millstream.app.control_desk import NO_STORAGE, Desk
-from millstream.app.control_records import queue_topic
-from millstream.app.stage_files import (
+from millstream.batches.files import (
     Commit,
     CommitRefused,
     Key,
@@ -37,8 +35,9 @@ from millstream.broker.fan_out import steps_of
 from millstream.broker.tasks import STEPS_PER_TURN
 from millstream.model.errors import Reason, Unavailable
 from millstream.model.message import NANOSECONDS, Message
-from millstream.model.queue_topic import split_queue_topic
+from millstream.model.queue_topic import queue_topic, split_queue_topic
 from millstream.runtime.disk.files import RealDisk
+from millstream.runtime.loop.durable_wait import NO_STORAGE, DurableWait
 from millstream.security.principal import Principal
 from millstream.security.quota import QUEUES
 from millstream.storage.disk import Disk, DiskFault, Failpoints
@@ -79,7 +78,7 @@ class StageCommits:
         self._broker = broker
         self._folder = data_dir / FOLDER
         self._disk: Disk = RealDisk(data_dir)
-        self._desk = Desk(broker)
+        self._durable = DurableWait(broker)
         self._hit = failpoints.hit
         self._log = structlog.get_logger("millstream")
         self._running: dict[Key, asyncio.Task[str]] = {}
@@ -105,7 +104,7 @@ class StageCommits:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def on_durable(self) -> None:
-        self._desk.on_durable()
+        self._durable.on_durable()
 
     # ----------------------------------------------------------------- commit
 
@@ -166,7 +165,7 @@ class StageCommits:
                 raise CommitRefused(409, "a stage of the batch has been dropped")
             rows, largest = await asyncio.to_thread(check_stages, self._disk, wish)
             await self._check_topics(wish)
-            self._desk.begin()
+            self._durable.begin()
             if self._broker.store.refusal() is not Reason.SUCCESS:
                 raise CommitRefused(503, NO_STORAGE, retry_after_s=1)
             self._check_target(wish, largest)
@@ -302,7 +301,7 @@ class StageCommits:
                 )
                 self._log.error("stage_damaged", query=query.name, reason=fault)
             if query.begun is batch:  # empty, or cut short
-                self._desk.begin()
+                self._durable.begin()
                 self._advance(query, batch.rows, True)
             await self._wait_durable(query, batch)
             self._hit("stage.after_done")
@@ -361,7 +360,7 @@ class StageCommits:
         refusal = broker.store.refusal()
         if refusal is not Reason.SUCCESS:
             return refusal
-        self._desk.begin()
+        self._durable.begin()
         now_ns = int(broker.clock.now_ns)
         publisher = query.name
         user = query.owner  # whose the queues are that a row makes
@@ -398,7 +397,7 @@ class StageCommits:
         waiting = _Waiting(self._log, query, batch)
         while True:
             try:
-                await self._desk.wait_durable()
+                await self._durable.wait_durable()
                 return
             except Unavailable as fault:
                 await waiting.pause(fault.text)

@@ -11,7 +11,7 @@ import base64
 from datetime import UTC, datetime
 from typing import Final
 
-from millstream.app.control_desk import Desk, read_whole
+from millstream.admin.context import AdminContext, read_whole
 from millstream.model.carried import (
     AMQP_091,
     address_end,
@@ -24,7 +24,7 @@ from millstream.model.carried import (
 )
 from millstream.model.errors import Reason
 from millstream.model.message import Message
-from millstream.model.queue_topic import queue_prefix, split_queue_topic
+from millstream.model.queue_topic import queue_topic, split_queue_topic
 from millstream.model.reserved_words import DEAD_LETTER_WORDS
 from millstream.protocols.amqp091.plain import plain_properties
 from millstream.protocols.mqtt.mapping import encode_block
@@ -159,11 +159,6 @@ def decode_block(block: bytes) -> Properties:
     return decode_properties(data, 0, len(data), PUBLISH, BLOCK_PROPERTIES_MAX)[0] or Properties()
 
 
-def queue_topic(name: str, key: bytes) -> bytes:
-    head = queue_prefix(name)
-    return head + b"/" + key if key else head
-
-
 def make_moved(message: Message, target: str) -> Message:
     """As it was published, to another queue. It is not a repeat there, it has waited already, and it is no dead letter."""
     properties = decode_block(message.properties)
@@ -183,16 +178,16 @@ def make_moved(message: Message, target: str) -> Message:
 
 
 class RecordOperations:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
 
     # ------------------------------------------------------------------- peek
 
     async def peek(self, fields: Fields, conversation: Conversation) -> object:
         """Records from an offset on, handed to nobody. Those of a work queue that all groups settled are left out."""
-        desk = self._desk
-        desk.begin()
-        queue = desk.get_queue(fields)
+        context = self._context
+        context.begin()
+        queue = context.get_queue(fields)
         count = read_whole(fields, "count", 10, 1, PEEK_MAX)
         first = read_whole(fields, "offset", int(queue.low_mark()), 0, COUNT_MAX)
         walk = RecordWalk(queue, first, int(queue.visible))
@@ -215,10 +210,10 @@ class RecordOperations:
 
     async def move(self, fields: Fields, conversation: Conversation) -> object:
         """Everything that waits in one queue, or so many records of it, into another. What a consumer has stays."""
-        desk = self._desk
-        desk.begin_change()
-        source = desk.get_queue(fields, "source")
-        target = desk.get_queue(fields, "target")
+        context = self._context
+        context.begin_change()
+        source = context.get_queue(fields, "source")
+        target = context.get_queue(fields, "target")
         limit = read_whole(fields, "count", 0, 0, COUNT_MAX)
         if source is target:
             raise ControlRefusal("a queue cannot be moved into itself", "millstream queue list")
@@ -238,13 +233,13 @@ class RecordOperations:
         moved = 0
         handed_out = 0
         while not walk.is_done() and moved < limit:
-            desk.begin_change()
+            context.begin_change()
             if target.is_removed:
                 raise ControlRefusal(f"{target.name!r} was deleted; {moved} records were moved before")
             done = _move_portion(source, target, walk, limit - moved)
             moved += done.moved
             handed_out += done.handed_out
-            await desk.wait_durable()
+            await context.wait_durable()
             if done.refusal is not Reason.SUCCESS:
                 raise ControlRefusal(
                     f"{target.name!r} takes no more; {moved} records were moved, the others are where they were",

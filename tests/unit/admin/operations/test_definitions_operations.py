@@ -113,7 +113,7 @@ async def test_a_queue_of_our_own_is_written_as_near_as_can_be_and_the_rest_is_t
 
 async def test_a_policy_shapes_what_is_taken_in_and_stays_out_of_its_arguments() -> None:
     world = ControlWorld()
-    world.desk.policies = Policies([Policy("short", "^jobs", "all", 0, {"x-message-ttl": 7}, "rest")])
+    world.context.policies = Policies([Policy("short", "^jobs", "all", 0, {"x-message-ttl": 7}, "rest")])
     await take(world, "queue", JOBS)
     await take(world, "exchange", {"name": "jobs", "type": "fanout", "durable": True})
     assert world.queue("jobs").definition.message_ttl_ms == 7

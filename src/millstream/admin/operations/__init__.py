@@ -1,0 +1,1 @@
+"""The operations themselves, by what they are about."""
