@@ -13,7 +13,7 @@ from millstream.model.outbox import Flushable, Outbox, OutboxPool, Wakeup
 from millstream.protocols.mqtt.machine.client import Client
 from millstream.protocols.mqtt.machine.client_session import ClientSession
 from millstream.protocols.mqtt.machine.connection import Connection
-from millstream.protocols.mqtt.machine.events import AlikeReceived, Closed, RunReceived
+from millstream.protocols.mqtt.machine.events import Closed, PublishBatchReceived, RunReceived
 from millstream.protocols.mqtt.machine.terms import Terms
 from millstream.protocols.mqtt.wire import kinds
 from millstream.protocols.mqtt.wire.decode import decode_frame, decode_packet
@@ -155,14 +155,14 @@ def serve(reads: list[bytes], version: int, gathers: bool = False) -> tuple[int,
     connection = Connection(TERMS, outbox, 0)
     connection.receive_data(encode_packet(Connect(version, "c"), version), 1)
     connection.accept(ConnAck(False, 0, Properties() if version == 5 else None), 10, False, 2)
-    connection.gathers_alike = gathers
+    connection.batches_publishes = gathers
     publishes = others = 0
     closed: list[int] = []
     for read in reads:
         for event in connection.receive_data(read, 3):
             if isinstance(event, RunReceived):
                 publishes += int(event.count)
-            elif isinstance(event, AlikeReceived):
+            elif isinstance(event, PublishBatchReceived):
                 others += len(event.take_apart())
             elif isinstance(event, Closed):
                 closed.append(event.reason)

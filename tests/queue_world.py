@@ -6,7 +6,7 @@ from typing import Any
 
 from fakes import HeldStore, ManualWakeup, World
 
-from millstream.broker.queue_access import Wish
+from millstream.broker.queue_access import ConsumeRequest
 from millstream.broker.session import Session
 from millstream.model.clock import Clock
 from millstream.model.errors import Reason
@@ -400,8 +400,8 @@ class QueueBroker(World):
         start: bytes = b"",
     ) -> None:
         subscription = Subscription(session, filter, b"", guarantee, False, False, 0)
-        wish = Wish(group, guarantee, 0, is_explicit, is_asked, start)
-        self.broker.consume(session, subscription, wish)
+        consume_request = ConsumeRequest(group, guarantee, 0, is_explicit, is_asked, start)
+        self.broker.consume(session, subscription, consume_request)
         self.loop()
 
     def put(self, *payloads: bytes, topic: bytes = b"$queue/q") -> list[Reason]:

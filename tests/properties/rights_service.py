@@ -26,7 +26,7 @@ from millstream.queues.definition import STREAM, Definition
 from millstream.reader.access import REMEMBERED_S, Access
 from millstream.reader.broker_link import BrokerLink
 from millstream.reader.http import Credentials
-from millstream.reader.records import Wish, read_batches
+from millstream.reader.records import ReadRequest, read_batches
 from millstream.reader.routes import make_all_routes
 from millstream.reader.server import HttpServer
 from millstream.reader.services import Reading, Services, open_stream
@@ -140,10 +140,10 @@ class Service:
     def _begin_read(self, name: str) -> Iterator[pa.RecordBatch]:
         nobody = Credentials("", None, "", "192.0.2.1")
         caller, stream = open_stream(self._services, nobody, name, True)
-        wish = Wish(
+        consume_request = ReadRequest(
             stream.first, stream.end, ("offset",), 1, "plain", "none", 0, OFFSET_MAX, b"", False, False
         )
-        return read_batches(Reading(self._services, nobody, caller, stream), wish)
+        return read_batches(Reading(self._services, nobody, caller, stream), consume_request)
 
     async def list_streams(self) -> list[str]:
         status, answer = await self.ask("GET", "/v1/queues")
@@ -166,8 +166,8 @@ class Service:
 
     async def commit(self, stage: str, **target: object) -> bool:
         """That of the last batch."""
-        wish = {"query": "spark", "batch": self._batch, "stages": [stage], **target}
-        status, answer = await self.ask("POST", "/v1/commits", json.dumps(wish).encode())
+        consume_request = {"query": "spark", "batch": self._batch, "stages": [stage], **target}
+        status, answer = await self.ask("POST", "/v1/commits", json.dumps(consume_request).encode())
         assert status in (200, 403), answer
         return status == 200
 

@@ -7,11 +7,11 @@ import json
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from millstream.model.carried import canonical_part, with_address
 from millstream.model.message import Message
+from millstream.model.native_properties import canonical_part, with_address
+from millstream.protocols.amqp091.from_message import NativeCache, make_native, read_native
+from millstream.protocols.amqp091.json_values import plain_properties
 from millstream.protocols.amqp091.mapping import PropertyCache, make_message
-from millstream.protocols.amqp091.native import NativeCache, make_native, read_native
-from millstream.protocols.amqp091.plain import plain_properties
 from millstream.protocols.amqp091.wire.field_table import ByteArray, Decimal091, Timestamp
 from millstream.protocols.amqp091.wire.properties import (
     BasicProperties,

@@ -23,7 +23,7 @@ RECEIVE_MAXIMUM_EXCEEDED = 0x93
 PACKET_TOO_LARGE = 0x95
 
 
-class Burst:
+class MessageBatch:
     """One client, one queue, one write. `confirmed` counts the answers that came."""
 
     def __init__(self, clients: Clients, version: int, queue: str) -> None:
@@ -103,22 +103,22 @@ def test_what_was_confirmed_before_a_fault_in_the_same_write_survives_a_kill(
 ) -> None:
     broker = start_broker(f"broker.max_message_size={SIZE_MAX}")
     faults = make_faults(version)
-    bursts: list[Burst] = []
+    bursts: list[MessageBatch] = []
     with Clients(broker.mqtt_port) as clients:
         for name, (fault, reason) in faults.items():
-            burst = Burst(clients, version, name)
-            bursts.append(burst)
-            burst.send(fault)
-            burst.read_to_the_end()
-            assert burst.ended_with == ([reason] if version == 5 else [])
+            batch = MessageBatch(clients, version, name)
+            bursts.append(batch)
+            batch.send(fault)
+            batch.read_to_the_end()
+            assert batch.ended_with == ([reason] if version == 5 else [])
         broker.kill()
     again = start_broker(f"data_dir={data_of(broker)}")
     with Clients(again.mqtt_port) as clients:
-        for burst in bursts:
-            stored = read_queue(clients.open(version), burst.topic)
-            assert stored == burst.sent[: len(stored)]
-            assert len(stored) >= burst.confirmed
-            if burst is not bursts[-1]:  # something that came later was confirmed: all before it is safe
+        for batch in bursts:
+            stored = read_queue(clients.open(version), batch.topic)
+            assert stored == batch.sent[: len(stored)]
+            assert len(stored) >= batch.confirmed
+            if batch is not bursts[-1]:  # something that came later was confirmed: all before it is safe
                 assert len(stored) == COUNT
 
 
@@ -127,13 +127,13 @@ def test_what_was_confirmed_survives_when_the_receive_maximum_is_passed_in_one_w
 ) -> None:
     broker = start_broker(f"mqtt.receive_maximum={RECEIVE_MAXIMUM}")
     with Clients(broker.mqtt_port) as clients:
-        burst = Burst(clients, 5, "many")
-        burst.send_too_many()
-        burst.read_to_the_end()
-        assert burst.ended_with == [RECEIVE_MAXIMUM_EXCEEDED]
+        batch = MessageBatch(clients, 5, "many")
+        batch.send_too_many()
+        batch.read_to_the_end()
+        assert batch.ended_with == [RECEIVE_MAXIMUM_EXCEEDED]
         broker.kill()
     again = start_broker(f"data_dir={data_of(broker)}")
     with Clients(again.mqtt_port) as clients:
-        stored = read_queue(clients.open(5), burst.topic)
-    assert stored == burst.sent[: len(stored)]
-    assert RECEIVE_MAXIMUM < burst.confirmed <= len(stored) < COUNT
+        stored = read_queue(clients.open(5), batch.topic)
+    assert stored == batch.sent[: len(stored)]
+    assert RECEIVE_MAXIMUM < batch.confirmed <= len(stored) < COUNT

@@ -26,6 +26,9 @@ BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "
 # Names that were replaced by the words of the field, and what to write instead.
 RETIRED_NAMES = {
     "Agenda": "Scheduler",
+    "AlikeReceived": "PublishBatchReceived",
+    "Burst": "MessageBatch",
+    "Desk": "AdminContext",
     "Directions": "PublishOptions",
     "Footprint": "QueueSize",
     "Getters": "WaitingGets",
@@ -38,11 +41,17 @@ RETIRED_NAMES = {
     "Tail": "Memtable",
     "Transit": "UnsyncedRecords",
     "Turns": "ConsumerRotation",
+    "Wish": "ConsumeRequest, ReadRequest",
     "agenda": "scheduler",
     "bury": "dead_letter",
+    "carry_amqp": "encode_native_properties",
     "come_back": "reschedule",
     "footprint": "size",
+    "is_brimming": "is_outbox_full",
+    "is_sated": "is_prefetch_exhausted",
+    "is_stuffed": "is_send_buffer_full",
     "unsure": "maybe_delivered_below",
+    "wish": "request, commit",
 }
 
 # Only these may see the outside world (STYLE section 3).

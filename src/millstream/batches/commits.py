@@ -108,38 +108,38 @@ class StageCommits:
 
     # ----------------------------------------------------------------- commit
 
-    async def commit(self, wish: Commit) -> tuple[int, bool]:
+    async def commit(self, commit: Commit) -> tuple[int, bool]:
         """(rows, whether it had been decided before). CommitRefused says why not, or that it is under way."""
         try:
             async with asyncio.timeout(WAIT_S):
-                return await self._commit(wish)
+                return await self._commit(commit)
         except TimeoutError:
-            query = self.queries.get(wish.key())
+            query = self.queries.get(commit.key())
             batch = None if query is None else query.begun
             so_far = "" if batch is None else f", {batch.next_row} of {batch.rows} rows so far"
-            text = f"the batch {wish.batch} is being published{so_far}"
+            text = f"the batch {commit.batch} is being published{so_far}"
             raise CommitRefused(202, text, rows=0 if batch is None else batch.next_row) from None
 
-    async def _commit(self, wish: Commit) -> tuple[int, bool]:
-        key = wish.key()
+    async def _commit(self, commit: Commit) -> tuple[int, bool]:
+        key = commit.key()
         lock = self._locks.get(key)
         if lock is None:
             lock = self._locks[key] = asyncio.Lock()
         is_new = False
         async with lock:
             query = self.queries.get(key)
-            if query is not None and query.owner != wish.owner:
-                raise CommitRefused(403, f"the query {wish.query!r} belongs to another user")
-            if query is not None and query.begun is not None and query.begun.batch != wish.batch:
+            if query is not None and query.owner != commit.owner:
+                raise CommitRefused(403, f"the query {commit.query!r} belongs to another user")
+            if query is not None and query.begun is not None and query.begun.batch != commit.batch:
                 await self._wait_published(key)
-            if query is None or (query.begun is None and query.last_done < wish.batch):
-                await self._begin(wish)
+            if query is None or (query.begun is None and query.last_done < commit.batch):
+                await self._begin(commit)
                 is_new = True
         if not is_new:
-            await self._remove(self._unneeded(wish.stages))
+            await self._remove(self._unneeded(commit.stages))
         await self._wait_published(key)
         query = self.queries.get(key)
-        rows = query.last_rows if query is not None and query.last_done == wish.batch else 0
+        rows = query.last_rows if query is not None and query.last_done == commit.batch else 0
         return rows, not is_new
 
     async def _wait_published(self, key: Key) -> None:
@@ -154,43 +154,43 @@ class StageCommits:
             text = f"the batch {query.begun.batch} cannot be published; the log of the broker says why"
             raise CommitRefused(500, text, "millstream storage verify")
 
-    async def _begin(self, wish: Commit) -> None:
-        self._check_target(wish, 0)
-        stages = dict.fromkeys(wish.stages)
-        if len(stages) != len(wish.stages):
+    async def _begin(self, commit: Commit) -> None:
+        self._check_target(commit, 0)
+        stages = dict.fromkeys(commit.stages)
+        if len(stages) != len(commit.stages):
             raise CommitRefused(400, "a stage is named twice")
         self._checking.update(stages)
         try:
             if any(stage in self._removing for stage in stages):
                 raise CommitRefused(409, "a stage of the batch has been dropped")
-            rows, largest = await asyncio.to_thread(check_stages, self._disk, wish)
-            await self._check_topics(wish)
+            rows, largest = await asyncio.to_thread(check_stages, self._disk, commit)
+            await self._check_topics(commit)
             self._durable.begin()
             if self._broker.store.refusal() is not Reason.SUCCESS:
                 raise CommitRefused(503, NO_STORAGE, retry_after_s=1)
-            self._check_target(wish, largest)
-            if wish.key() not in self.queries:
+            self._check_target(commit, largest)
+            if commit.key() not in self.queries:
                 self._make_room()
             self._hit("stage.before_begin")
-            query = self.queries.get(wish.key())
+            query = self.queries.get(commit.key())
             if query is None:
-                query = StoredQuery(wish.account, wish.query, wish.owner, wish.is_single)
-            batch = StoredBatch(wish.batch, wish.queue, wish.stages, rows)
+                query = StoredQuery(commit.account, commit.query, commit.owner, commit.is_single)
+            batch = StoredBatch(commit.batch, commit.queue, commit.stages, rows)
             self._tell(query, BATCH_BEGUN, encode_begun(query, batch, self._wall_ns()))
-            self._start(wish.key())
+            self._start(commit.key())
         finally:
             for stage in stages:
                 self._checking.pop(stage, None)
 
-    async def _check_topics(self, wish: Commit) -> None:
+    async def _check_topics(self, commit: Commit) -> None:
         """They were allowed when they were staged; rights may have changed since. Slice by slice: there may be very many."""
-        principal = Principal(wish.owner, wish.account, "user")
-        if wish.queue:
-            await self._check_keys(wish, principal)
+        principal = Principal(commit.owner, commit.account, "user")
+        if commit.queue:
+            await self._check_keys(commit, principal)
             return
-        account = self._broker.accounts.get(wish.account)
+        account = self._broker.accounts.get(commit.account)
         missing: dict[str, None] = {}  # queues that the rows make
-        for stage in wish.stages:
+        for stage in commit.stages:
             topics = await asyncio.to_thread(find_topics, self._disk, stage)
             for at, topic in enumerate(topics):
                 place = split_queue_topic(topic)
@@ -202,49 +202,49 @@ class StageCommits:
                     missing[place[0]] = None
                 if not self._broker.authorizer.can_publish(principal, "", topic):
                     shown = topic.decode(errors="replace")
-                    raise CommitRefused(403, f"{wish.owner!r} may not publish to {shown}")
+                    raise CommitRefused(403, f"{commit.owner!r} may not publish to {shown}")
                 if at % TOPICS_SLICE == TOPICS_SLICE - 1:
                     await asyncio.sleep(0)
 
         if account is not None and missing:
-            _check_room(account, wish.owner, len(missing))
+            _check_room(account, commit.owner, len(missing))
 
-    async def _check_keys(self, wish: Commit, principal: Principal) -> None:
+    async def _check_keys(self, commit: Commit, principal: Principal) -> None:
         """The right is that to the queue, unless a rule denies a key of it: which hardly any does."""
         authorizer = self._broker.authorizer
-        if not authorizer.denies_part(principal, "", queue_topic(wish.queue, b"#")):
+        if not authorizer.denies_part(principal, "", queue_topic(commit.queue, b"#")):
             return
-        for stage in wish.stages:
+        for stage in commit.stages:
             topics = await asyncio.to_thread(find_topics, self._disk, stage)
             for at, topic in enumerate(topics):
                 if authorizer.denies_part(principal, "", topic):
                     shown = topic.decode(errors="replace")
-                    raise CommitRefused(403, f"{wish.owner!r} may not publish to {shown}")
+                    raise CommitRefused(403, f"{commit.owner!r} may not publish to {shown}")
                 if at % TOPICS_SLICE == TOPICS_SLICE - 1:
                     await asyncio.sleep(0)
 
-    def _check_target(self, wish: Commit, largest: int) -> None:
+    def _check_target(self, commit: Commit, largest: int) -> None:
         """Refused now is better than waiting for ever afterwards."""
-        account = self._broker.accounts.get(wish.account)
+        account = self._broker.accounts.get(commit.account)
         if account is None:
-            raise CommitRefused(403, f"the account {wish.account!r} is not configured")
-        if not wish.queue:
+            raise CommitRefused(403, f"the account {commit.account!r} is not configured")
+        if not commit.queue:
             return
-        topic = queue_topic(wish.queue, b"")
-        principal = Principal(wish.owner, wish.account, "user")
+        topic = queue_topic(commit.queue, b"")
+        principal = Principal(commit.owner, commit.account, "user")
         if not self._broker.authorizer.can_publish(principal, "", topic):
-            raise CommitRefused(403, f"{wish.owner!r} may not publish to {topic.decode()}")
-        queue = account.queues.catalog.find(wish.queue)
+            raise CommitRefused(403, f"{commit.owner!r} may not publish to {topic.decode()}")
+        queue = account.queues.catalog.find(commit.queue)
         if queue is None:
-            hint = f"millstream queue create '{wish.queue}' --kind stream"
-            raise CommitRefused(404, f"there is no queue {wish.queue!r}", hint)
-        show = f"millstream queue show '{wish.queue}'"
+            hint = f"millstream queue create '{commit.queue}' --kind stream"
+            raise CommitRefused(404, f"there is no queue {commit.queue!r}", hint)
+        show = f"millstream queue show '{commit.queue}'"
         bytes_max = queue.definition.bytes_max
         if bytes_max and largest + 64 > bytes_max:
-            text = f"a row has {largest} bytes; {wish.queue!r} holds at most {bytes_max}"
+            text = f"a row has {largest} bytes; {commit.queue!r} holds at most {bytes_max}"
             raise CommitRefused(413, text, show)
         if queue.find_refusal(Message(topic, b"", 1, False, b"", 0, "")) is not Reason.SUCCESS:
-            raise CommitRefused(503, f"{wish.queue!r} holds as much as it may", show, 1)
+            raise CommitRefused(503, f"{commit.queue!r} holds as much as it may", show, 1)
 
     def _make_room(self) -> None:
         """One that will not come again is forgotten first, then one that has been silent for long."""
@@ -404,9 +404,9 @@ class StageCommits:
 
     # ------------------------------------------------------------------- drop
 
-    async def drop(self, wish: Commit) -> int:
+    async def drop(self, commit: Commit) -> int:
         """The stages of a batch that is not wanted any more; those a decided batch needs stay."""
-        found = await asyncio.to_thread(find_stages, self._disk, wish)
+        found = await asyncio.to_thread(find_stages, self._disk, commit)
         dropped = self._unneeded(found)
         await self._remove(dropped)
         return len(dropped)

@@ -57,19 +57,19 @@ class Commit:
         return (self.account, self.query)
 
 
-def check_stages(disk: Disk, wish: Commit) -> tuple[int, int]:
+def check_stages(disk: Disk, commit: Commit) -> tuple[int, int]:
     """(rows, bytes of the largest) of stages that are whole and belong to the batch."""
     rows, largest = 0, 0
-    for stage in wish.stages:
+    for stage in commit.stages:
         try:
             reader = StageReader(disk, stage)
             try:
                 header = reader.header
-                if (header.account, header.owner) != (wish.account, wish.owner):
+                if (header.account, header.owner) != (commit.account, commit.owner):
                     raise CommitRefused(403, f"the stage {stage} belongs to another user")
-                if (header.query, header.batch) != (wish.query, wish.batch):
+                if (header.query, header.batch) != (commit.query, commit.batch):
                     raise CommitRefused(409, f"the stage {stage} belongs to another batch")
-                if header.queue != wish.queue:
+                if header.queue != commit.queue:
                     target = f"the queue {header.queue!r}" if header.queue else "topics"
                     raise CommitRefused(409, f"the stage {stage} was made for {target}")
                 reader.check()
@@ -99,14 +99,14 @@ def find_topics(disk: Disk, stage: str) -> list[bytes]:
     return list(topics)
 
 
-def find_stages(disk: Disk, wish: Commit) -> list[str]:
+def find_stages(disk: Disk, commit: Commit) -> list[str]:
     """Those of the batch, or of them the ones that are named."""
-    wanted = dict.fromkeys(wish.stages)
+    wanted = dict.fromkeys(commit.stages)
     return [
         stage
         for stage, header in _headers(disk, wanted)
         if (header.account, header.owner, header.query, header.batch)
-        == (wish.account, wish.owner, wish.query, wish.batch)
+        == (commit.account, commit.owner, commit.query, commit.batch)
     ]
 
 

@@ -23,7 +23,7 @@ from millstream.broker.held import Held
 from millstream.broker.line import Ending, Line
 from millstream.broker.pressure import Pressure
 from millstream.broker.publish import FAN_OUT_SLICE, Publishing
-from millstream.broker.queue_access import Wish
+from millstream.broker.queue_access import ConsumeRequest
 from millstream.broker.queue_consumer import EPHEMERAL_QUEUE, EXPLICIT
 from millstream.broker.quota_survey import QuotaSurvey
 from millstream.broker.restored_accounts import restore_accounts
@@ -265,21 +265,21 @@ class Broker:
             session.doubt.on_subscribed(session)
         return existed
 
-    def consume(self, session: Session, subscription: Subscription, wish: Wish) -> None:
+    def consume(self, session: Session, subscription: Subscription, request: ConsumeRequest) -> None:
         """Join a group of the queue that the filter names; Refused when there is no such queue."""
         name = subscription.name()
         account = session.account
         existed = session.subscriptions.admit(subscription, self.limits, account.router.tree)
         if not existed:
             account.quotas.admit(SUBSCRIPTIONS, session.usage)
-        consumer = account.queues.join(session, name, subscription.filter, wish)
+        consumer = account.queues.join(session, name, subscription.filter, request)
         if not existed:
             session.usage.add(SUBSCRIPTIONS, 1)
         session.subscriptions.put(name, subscription)
         terms = EXPLICIT if consumer.is_explicit else 0
         if not consumer.group.queue.is_durable:
             terms |= EPHEMERAL_QUEUE
-        self._save_subscription(session, subscription, wish.group.encode(), terms)
+        self._save_subscription(session, subscription, request.group.encode(), terms)
 
     def _save_subscription(
         self, session: Session, subscription: Subscription, group: bytes, terms: int
@@ -442,7 +442,7 @@ class Broker:
     def _restore_consumer(
         self, session: Session, subscription: Subscription, entry: StoredSubscription
     ) -> None:
-        wish = Wish(
+        request = ConsumeRequest(
             entry.group.decode(), entry.guarantee, entry.identifier, bool(entry.terms & EXPLICIT), True, b""
         )
         access = session.account.queues
@@ -450,7 +450,7 @@ class Broker:
         try:
             if entry.terms & EPHEMERAL_QUEUE and place is not None and access.catalog.find(place[0]) is None:
                 access.catalog.declare(place[0], Definition(EPHEMERAL), session.principal.name)
-            access.join(session, entry.name, subscription.filter, wish)
+            access.join(session, entry.name, subscription.filter, request)
         except Refused:
             return  # its queue is gone, and none is made: it gets nothing
 

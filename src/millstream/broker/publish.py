@@ -22,11 +22,11 @@ from millstream.broker.fan_out import (
 )
 from millstream.broker.health import Health
 from millstream.broker.session import Session
-from millstream.model.burst import Burst
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
 from millstream.model.memory_budget import MESSAGE_OVERHEAD, NODE_OVERHEAD, RETAINED_OVERHEAD, MemoryBudget
 from millstream.model.message import Message
+from millstream.model.message_batch import MessageBatch
 from millstream.model.outlet import Outlet, Run
 from millstream.routing.router import Route
 from millstream.security.quotas import ANYBODY
@@ -96,19 +96,19 @@ class Publishing:
         elif not route.targets:
             account.counters.dropped_no_receiver += run.count
 
-    def publish_burst(self, account: Account, route: Route, burst: Burst) -> bool:
+    def publish_batch(self, account: Account, route: Route, batch: MessageBatch) -> bool:
         """Into the one queue a route leads to. False: nothing has happened, and each is to be published by itself."""
         single = route.single
         if single is None or route.settles or route.refusal is not SUCCESS:
             return False
         memory = self._memory
-        weight: i64 = len(burst.buffer) + burst.count * MESSAGE_OVERHEAD
+        weight: i64 = len(batch.buffer) + batch.count * MESSAGE_OVERHEAD
         memory.intake += weight
         if memory.intake >= memory.check_at:
             memory.look()
         if memory.is_critical and memory.refuses(weight):
             return False
-        return account.store.refusal() is SUCCESS and single.outlet.deliver_burst(burst)
+        return account.store.refusal() is SUCCESS and single.outlet.deliver_batch(batch)
 
     def publish(
         self,

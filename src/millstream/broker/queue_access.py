@@ -44,7 +44,7 @@ GROUPS_MAX: Final = 10_000  # of a queue: a work queue keeps what any of them ha
 
 
 @final
-class Wish:
+class ConsumeRequest:
     """What a subscriber asked for: `start` is where a new group of a stream begins."""
 
     def __init__(
@@ -105,7 +105,7 @@ class QueueAccess:
 
     # --------------------------------------------------------------- consume
 
-    def join(self, session: Session, name: bytes, filter: bytes, wish: Wish) -> SessionConsumer:
+    def join(self, session: Session, name: bytes, filter: bytes, request: ConsumeRequest) -> SessionConsumer:
         """`name` as the client wrote it, `filter` without a share prefix."""
         place = split_queue_topic(filter)
         assert place is not None
@@ -116,10 +116,10 @@ class QueueAccess:
         if queue.owner is not None:
             raise Refused(Reason.LOCKED, f"the queue {queue_name!r} belongs to one connection alone")
         start: i64 = -1
-        if queue.is_stream and wish.start and pattern_title(wish.group, pattern) not in queue.groups:
-            start = find_start(queue, wish.start)
-        check_group(queue, pattern_title(wish.group, pattern))
-        group = queue.get_group(wish.group, b"" if pattern == b"#" else pattern)
+        if queue.is_stream and request.start and pattern_title(request.group, pattern) not in queue.groups:
+            start = find_start(queue, request.start)
+        check_group(queue, pattern_title(request.group, pattern))
+        group = queue.get_group(request.group, b"" if pattern == b"#" else pattern)
         if start >= 0:
             group.seek(start)
         if session.consumers is None:
@@ -127,8 +127,8 @@ class QueueAccess:
         consumers = session.consumers.by_name
         before = consumers.pop(name, None)
         # having received it is enough for a reader of a stream, unless it says otherwise
-        is_explicit = wish.is_explicit and (wish.is_asked or not queue.is_stream)
-        consumer = SessionConsumer(session, group, wish.guarantee, wish.identifier, is_explicit, filter)
+        is_explicit = request.is_explicit and (request.is_asked or not queue.is_stream)
+        consumer = SessionConsumer(session, group, request.guarantee, request.identifier, is_explicit, filter)
         consumers[name] = consumer
         group.join(consumer)
         if before is not None:

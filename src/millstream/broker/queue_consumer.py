@@ -7,9 +7,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.session import Session
-from millstream.model.carried import canonical_part
 from millstream.model.delivery import SENT, Delivery
 from millstream.model.message import Message
+from millstream.model.native_properties import canonical_part
 from millstream.queues.consumers import Consumer
 from millstream.queues.forged_words import without_queue_words
 from millstream.queues.group import Group

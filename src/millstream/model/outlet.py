@@ -7,10 +7,10 @@ from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
-from millstream.model.burst import Burst
 from millstream.model.errors import Reason
 from millstream.model.holder import Holder
 from millstream.model.message import Message
+from millstream.model.message_batch import MessageBatch
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -36,7 +36,7 @@ class Outlet(Holder):
     @abstractmethod
     def deliver_run(self, run: Run, target: Target) -> None: ...
 
-    def deliver_burst(self, burst: Burst) -> bool:
+    def deliver_batch(self, batch: MessageBatch) -> bool:
         """Take all of them as one, if it can; False: nothing has happened, and each is to be delivered by itself."""
         return False
 

@@ -5,7 +5,7 @@
 
 An AMQP key may hold characters that no topic can: `+`, `#`, NUL, bytes that are not UTF-8, and a `$` at its head, where
 only the broker may put one. They are written as %XX. That is not undone on the way back: messages of AMQP publishers carry
-their key (see `carried`).
+their key (see `native_properties`).
 
 Invariants
 - What comes out is a legal topic, and none of the broker's own.

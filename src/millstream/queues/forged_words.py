@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from millstream.model.carried import AMQP_091, has_carried
 from millstream.model.message import Message
+from millstream.model.native_properties import AMQP_091, has_carried
 from millstream.model.reserved_words import DEATH_WORDS, QUEUE_WORDS, is_reserved, may_hold_reserved
 from millstream.queues.publish_options import drop_user_properties, find_user_properties
 

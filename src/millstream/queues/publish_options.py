@@ -7,7 +7,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from millstream.model.carried import carried_end
+from millstream.model.native_properties import carried_end
 
 USER_PROPERTY: Final[i64] = 0x26
 PRODUCER: Final = b"producer-id"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from millstream.model.burst import Burst
 from millstream.model.errors import Reason
 from millstream.model.message import Message
+from millstream.model.message_batch import MessageBatch
 from millstream.model.outlet import Outlet, Run, Target
 from millstream.model.queue_topic import place_under, queue_prefix, split_queue_topic
 from millstream.queues.backlog import Backlog
@@ -38,7 +38,7 @@ from millstream.security.quota import Usage
 from millstream.storage.offset_gaps import OffsetGaps
 from millstream.storage.records import queue_records
 from millstream.storage.records.queue_records import (
-    BurstEncoder,
+    BatchEncoder,
     QueueRecord,
     decode_record_message,
     encode_record,
@@ -192,18 +192,18 @@ class Queue(Outlet):
         self._add(offset, encode_record(self.number, record, message, self._expires_wall_ns(message)))
         return offset
 
-    def deliver_burst(self, burst: Burst) -> bool:
-        message = burst.message
+    def deliver_batch(self, batch: MessageBatch) -> bool:
+        message = batch.message
         if not self.is_durable or self.is_bounded or self.usage.is_full:
             return False
         if has_forged(message.properties) or read_publish_options(message.properties) is not None:
             return False
         if message.expires_ns:
             self.has_expiry = True
-        self.counters.appended += burst.count
+        self.counters.appended += batch.count
         expires_ns = self._expires_wall_ns(message)
-        encoder = BurstEncoder(self.number, self.clock.wall_ns(), burst, expires_ns)
-        for index in range(burst.count):
+        encoder = BatchEncoder(self.number, self.clock.wall_ns(), batch, expires_ns)
+        for index in range(batch.count):
             self._add(self.next, encoder.encode(index, self.next))
         return True
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from millstream.model.carried import AMQP_091, find_address, has_carried, with_address
 from millstream.model.message import Message
+from millstream.model.native_properties import AMQP_091, find_address, has_carried, with_address
 from millstream.model.queue_topic import split_queue_topic
 from millstream.model.routing_key import TOPIC_EXCHANGE, key_of_topic, topic_of_publish
 from millstream.queues.pending import Pending

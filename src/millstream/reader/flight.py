@@ -25,7 +25,7 @@ from millstream.reader.broker_link import Stream
 from millstream.reader.flight_calls import CallGate, OpenHandshake, address_of, told
 from millstream.reader.http import Asked, Credentials, HttpFault
 from millstream.reader.queues import find_streams
-from millstream.reader.records import QUERY, Wish, read_batches, read_columns, read_wish
+from millstream.reader.records import QUERY, ReadRequest, read_batches, read_columns, read_wish
 from millstream.reader.services import Reading, Services, open_stream
 from millstream.runtime.transport.listeners import ListenFault
 
@@ -103,18 +103,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         with told():
             order = read_descriptor(descriptor)
             parts = order.find_whole("partitions", 1, 1, PARTITIONS_MAX)
-            _, wish = self._open(context, order)
-            has_all = not wish.topic_filter and "since" not in order.query and "until" not in order.query
+            _, request = self._open(context, order)
+            has_all = not request.topic_filter and "since" not in order.query and "until" not in order.query
             return flight.FlightInfo(
-                schema_of(wish.columns, wish.layout, wish.headers),
+                schema_of(request.columns, request.layout, request.headers),
                 descriptor,
                 [
                     flight.FlightEndpoint(
                         order.make_ticket(first, end), []
                     )  # no location: where it was asked
-                    for first, end in split(wish.first, wish.end, parts)
+                    for first, end in split(request.first, request.end, parts)
                 ],
-                wish.end - wish.first if has_all else -1,
+                request.end - request.first if has_all else -1,
                 -1,
                 ordered=True,
             )
@@ -133,20 +133,20 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         with told():
             order = Order(read_fields(ticket.ticket), TICKET_FIELDS)
-            reading, wish = self._open(context, order)
-            schema = schema_of(wish.columns, wish.layout, wish.headers)
-            return flight.GeneratorStream(schema, self._rows(reading, wish))
+            reading, request = self._open(context, order)
+            schema = schema_of(request.columns, request.layout, request.headers)
+            return flight.GeneratorStream(schema, self._rows(reading, request))
 
-    def _open(self, context: flight.ServerCallContext, order: Order) -> tuple[Reading, Wish]:
+    def _open(self, context: flight.ServerCallContext, order: Order) -> tuple[Reading, ReadRequest]:
         is_fresh = order.find_switch("fresh")
         credentials = who(context)
         caller, stream = open_stream(self._services, credentials, order.queue, is_fresh)
         reading = Reading(self._services, credentials, caller, stream)
         return reading, read_wish(order, stream, self._services.settings.rows_max)
 
-    def _rows(self, reading: Reading, wish: Wish) -> Iterator[pa.RecordBatch]:
+    def _rows(self, reading: Reading, request: ReadRequest) -> Iterator[pa.RecordBatch]:
         with told():
-            yield from read_batches(reading, wish)
+            yield from read_batches(reading, request)
 
     # ---------------------------------------------------------------- refusing
 

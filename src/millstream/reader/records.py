@@ -52,7 +52,7 @@ QUERY: Final = (
 
 
 @dataclass(frozen=True)
-class Wish:
+class ReadRequest:
     """What is asked for, checked; `first` and `end` lie inside the stream."""
 
     first: int
@@ -77,27 +77,29 @@ class RecordRoutes:
 
     def read(self, request: Request) -> StreamAnswer:
         caller, stream = find_stream(self._services, request, request.find_switch("fresh"))
-        wish = read_wish(request, stream, self._services.settings.rows_max)
+        read_request = read_wish(request, stream, self._services.settings.rows_max)
         reading = Reading(self._services, request.credentials, caller, stream)
 
         def produce(send: Send) -> None:
-            self._produce(reading, wish, send)
+            self._produce(reading, read_request, send)
 
         return StreamAnswer(produce)
 
-    def _produce(self, reading: Reading, wish: Wish, send: Send) -> None:
+    def _produce(self, reading: Reading, read_request: ReadRequest, send: Send) -> None:
         sink = _Sink()
-        with pa.ipc.new_stream(sink, schema_of(wish.columns, wish.layout, wish.headers)) as writer:
-            for batch in read_batches(reading, wish):
+        with pa.ipc.new_stream(
+            sink, schema_of(read_request.columns, read_request.layout, read_request.headers)
+        ) as writer:
+            for batch in read_batches(reading, read_request):
                 writer.write_batch(batch)
                 send(sink.take())
         send(sink.take())
 
 
-def read_batches(reading: Reading, wish: Wish) -> Iterator[pa.RecordBatch]:
-    """The rows of a wish. HttpFault 401, 403, 410, 500 or 503, behind the rows that are good."""
+def read_batches(reading: Reading, read_request: ReadRequest) -> Iterator[pa.RecordBatch]:
+    """The rows of a request. HttpFault 401, 403, 410, 500 or 503, behind the rows that are good."""
     try:
-        for batch in _read_batches(reading.disk, reading.stream, wish):
+        for batch in _read_batches(reading.disk, reading.stream, read_request):
             reading.check()
             yield batch
     except Trimmed as gone:
@@ -108,29 +110,29 @@ def read_batches(reading: Reading, wish: Wish) -> Iterator[pa.RecordBatch]:
         raise HttpFault(503, f"the segments cannot be read: {fault.text}", retry_after_s=1) from None
 
 
-def _read_batches(disk: Disk, stream: Stream, wish: Wish) -> Iterator[pa.RecordBatch]:
-    first = wish.first
-    while first < wish.end:
+def _read_batches(disk: Disk, stream: Stream, read_request: ReadRequest) -> Iterator[pa.RecordBatch]:
+    first = read_request.first
+    while first < read_request.end:
         batches = SegmentBatches(
             disk,
             stream.number,
             stream.name,
             first,
-            wish.end,
-            columns=wish.columns,
-            rows=wish.rows,
-            layout=wish.layout,
-            headers=wish.headers,
-            since_ns=wish.since_ns,
-            until_ns=wish.until_ns,
-            topic_filter=wish.topic_filter,
-            skips_damage=wish.skips_damage,
+            read_request.end,
+            columns=read_request.columns,
+            rows=read_request.rows,
+            layout=read_request.layout,
+            headers=read_request.headers,
+            since_ns=read_request.since_ns,
+            until_ns=read_request.until_ns,
+            topic_filter=read_request.topic_filter,
+            skips_damage=read_request.skips_damage,
         )
         try:
             yield from batches
             return
         except Trimmed as gone:
-            if not wish.skips_gaps or gone.first <= first:
+            if not read_request.skips_gaps or gone.first <= first:
                 raise
             first = gone.first
         finally:
@@ -156,7 +158,7 @@ class _Sink(io.RawIOBase):
         return parts
 
 
-def read_wish(request: Asked, stream: Stream, rows_max: int) -> Wish:
+def read_wish(request: Asked, stream: Stream, rows_max: int) -> ReadRequest:
     """HttpFault 400 for what makes no sense, 410 and 416 for a range that is not there."""
     skips_gaps = request.find_choice("gap", ("error", "skip")) == "skip"
     first = request.find_whole("first", stream.first)
@@ -171,7 +173,7 @@ def read_wish(request: Asked, stream: Stream, rows_max: int) -> Wish:
     if first > end:
         raise HttpFault(400, f"first is {first} and end is {end}: there is nothing between")
     columns, layout, headers = read_columns(request)
-    return Wish(
+    return ReadRequest(
         first=first,
         end=end,
         columns=columns,

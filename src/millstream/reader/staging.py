@@ -221,7 +221,7 @@ class StageRoutes:
         queue = fields.get("queue", "")
         if not isinstance(queue, str) or bool(queue) == (fields.get("topics") is True):
             raise HttpFault(400, 'a commit names its "queue", or says "topics": true')
-        wish = {
+        commit = {
             "account": caller.account,
             "user": caller.name,
             "query": check_query(fields.get("query")),
@@ -230,7 +230,7 @@ class StageRoutes:
             "queue": queue,
             "single": fields.get("single", False),
         }
-        answer = self._link.call("stage.commit", wish)
+        answer = self._link.call("stage.commit", commit)
         status = answer.get("refused")
         if status == UNDER_WAY:
             return Answer({"error": answer.get("error"), "hint": "", "rows": answer.get("rows")}, UNDER_WAY)
@@ -246,7 +246,7 @@ class StageRoutes:
 
     def drop(self, request: Request) -> Answer:
         caller = self._services.access.identify(request.credentials)
-        wish: dict[str, object] = {
+        commit: dict[str, object] = {
             "account": caller.account,
             "user": caller.name,
             "query": check_query(request.get_text("query")),
@@ -256,8 +256,8 @@ class StageRoutes:
         if stage:
             if not is_stage_id(stage):
                 raise HttpFault(400, f"{stage[:40]!r} is no stage")
-            wish["stages"] = [stage]
-        return Answer({"dropped": self._link.call("stage.drop", wish).get("dropped")})
+            commit["stages"] = [stage]
+        return Answer({"dropped": self._link.call("stage.drop", commit).get("dropped")})
 
 
 def check_query(name: object) -> str:

@@ -65,7 +65,7 @@ class StageWorld(ControlWorld):
         return sorted(path.name for path in (self.folder / FOLDER).iterdir())
 
 
-def wish(batch: int, stages: list[str], query: str = "query", is_single: bool = False) -> Commit:
+def request(batch: int, stages: list[str], query: str = "query", is_single: bool = False) -> Commit:
     return Commit("default", "spark", query, batch, stages, "out", is_single)
 
 
@@ -79,7 +79,7 @@ async def world(tmp_path: Path) -> StageWorld:
 
 async def test_the_decision_comes_first_and_every_slice_says_how_far_it_came(world: StageWorld) -> None:
     stages = [world.stage(0, 0, 300), world.stage(0, 300, 10)]
-    assert await world.commits.commit(wish(0, stages)) == (310, False)
+    assert await world.commits.commit(request(0, stages)) == (310, False)
     expected = [BEGUN, *[APPENDED] * 256, ADVANCED, *[APPENDED] * 44, ADVANCED, *[APPENDED] * 10, ADVANCED]
     assert world.store.kinds == expected
     assert await world.payloads("out") == [str(at) for at in range(310)]
@@ -110,7 +110,7 @@ async def test_rows_that_are_costly_to_route_share_a_slice_with_few_others(world
 
 
 async def test_a_batch_without_rows_is_done_as_well(world: StageWorld) -> None:
-    assert await world.commits.commit(wish(0, [world.stage(0, 0, 0)])) == (0, False)
+    assert await world.commits.commit(request(0, [world.stage(0, 0, 0)])) == (0, False)
     assert world.store.kinds == [BEGUN, ADVANCED]
     assert world.queries["default", "query"].last_done == 0
 
@@ -147,9 +147,9 @@ async def test_two_commits_of_one_batch_at_once_publish_it_once(world: StageWorl
     stages = [world.stage(5, 0, 1000)]
     other = [world.stage(5, 0, 1000)]
     answers = await asyncio.gather(
-        world.commits.commit(wish(5, stages)),
-        world.commits.commit(wish(5, other)),
-        world.commits.commit(wish(5, stages)),
+        world.commits.commit(request(5, stages)),
+        world.commits.commit(request(5, other)),
+        world.commits.commit(request(5, stages)),
     )
     assert sorted(answers) == [(1000, False), (1000, True), (1000, True)]
     assert await world.payloads("out") == [str(at) for at in range(1000)]
@@ -158,7 +158,9 @@ async def test_two_commits_of_one_batch_at_once_publish_it_once(world: StageWorl
 
 async def test_batches_of_a_query_are_published_in_their_order(world: StageWorld) -> None:
     first, second = world.stage(1, 0, 1000), world.stage(2, 1000, 10)
-    await asyncio.gather(world.commits.commit(wish(1, [first])), world.commits.commit(wish(2, [second])))
+    await asyncio.gather(
+        world.commits.commit(request(1, [first])), world.commits.commit(request(2, [second]))
+    )
     assert await world.payloads("out") == [str(at) for at in range(1010)]
 
 
@@ -170,7 +172,7 @@ async def test_what_was_begun_is_carried_on_behind_its_last_safe_row(world: Stag
     fold.apply(ADVANCED, batch_records.encode_advanced(query, 300, False, 1))
     commits = StageCommits(world.broker, world.folder, fold.queries, NoFailpoints())
     commits.start()
-    assert await commits.commit(wish(3, stages)) == (700, True)
+    assert await commits.commit(request(3, stages)) == (700, True)
     assert await world.payloads("out") == [str(at) for at in range(300, 700)]
     await commits.stop()
 
@@ -189,10 +191,10 @@ async def test_rows_that_are_damaged_are_named_and_the_query_goes_on(world: Stag
     with pytest.raises(
         CommitRefused, match=r"the rows 256 to 699 of batch 0 are lost: .* checksum"
     ) as refused:
-        await commits.commit(wish(0, [stage]))
+        await commits.commit(request(0, [stage]))
     assert refused.value.status == 500
     assert len(await world.payloads("out")) == 256
-    assert await commits.commit(wish(1, [world.stage(1, 0, 1)])) == (1, False)
+    assert await commits.commit(request(1, [world.stage(1, 0, 1)])) == (1, False)
     await commits.stop()
 
 
@@ -203,7 +205,7 @@ async def test_a_damaged_stage_is_refused_before_anything_is_decided(world: Stag
     data[-40] ^= 1
     path.write_bytes(data)
     with pytest.raises(CommitRefused, match="cannot be used: the checksum of a block is wrong"):
-        await world.commits.commit(wish(0, [stage]))
+        await world.commits.commit(request(0, [stage]))
     assert world.store.kinds == []
     assert world.queries == {}
 
@@ -212,11 +214,11 @@ async def test_nothing_is_decided_while_the_disk_takes_nothing(world: StageWorld
     stage = world.stage(0, 0, 10)
     world.store.is_broken = True
     with pytest.raises(CommitRefused, match="the disk takes nothing now") as refused:
-        await world.commits.commit(wish(0, [stage]))
+        await world.commits.commit(request(0, [stage]))
     assert (refused.value.status, refused.value.retry_after_s) == (503, 1)
     assert world.store.kinds == []
     world.store.is_broken = False
-    assert await world.commits.commit(wish(0, [stage])) == (10, False)
+    assert await world.commits.commit(request(0, [stage])) == (10, False)
 
 
 async def test_a_row_that_no_queue_can_ever_hold_is_refused_at_once(world: StageWorld) -> None:
@@ -225,7 +227,7 @@ async def test_a_row_that_no_queue_can_ever_hold_is_refused_at_once(world: Stage
     writer.add(b"$queue/out", b"", bytes(200), 1, False, 0)
     (world.folder / stage_name("a" * 32)).write_bytes(b"".join(writer.finish()))
     with pytest.raises(CommitRefused, match="a row has 210 bytes; 'out' holds at most 100") as refused:
-        await world.commits.commit(wish(0, ["a" * 32]))
+        await world.commits.commit(request(0, ["a" * 32]))
     assert refused.value.status == 413
 
 
@@ -238,12 +240,12 @@ async def test_a_commit_that_takes_long_says_how_far_it_is(
     with pytest.raises(
         CommitRefused, match="the batch 0 is being published, 100 of 150 rows so far"
     ) as refused:
-        await world.commits.commit(wish(0, [stage]))
+        await world.commits.commit(request(0, [stage]))
     assert (refused.value.status, refused.value.rows) == (202, 100)
-    assert await world.commits.drop(wish(0, [stage])) == 0  # it is decided: nothing takes it back
+    assert await world.commits.drop(request(0, [stage])) == 0  # it is decided: nothing takes it back
     await world.ask("queue.update", name="out", definition={"length_max": 0})
     monkeypatch.setattr(stage_commits, "WAIT_S", 30.0)
-    assert await world.commits.commit(wish(0, [stage])) == (150, True)
+    assert await world.commits.commit(request(0, [stage])) == (150, True)
     assert await world.payloads("out") == [str(at) for at in range(150)]
 
 
@@ -252,7 +254,7 @@ async def test_the_oldest_write_that_will_not_come_again_is_forgotten_first(
 ) -> None:
     monkeypatch.setattr(stage_commits, "QUERIES_MAX", 3)
     for name, is_single in (("stream", False), ("first", True), ("second", True), ("third", True)):
-        await world.commits.commit(wish(0, [world.stage(0, 0, 1, name)], name, is_single))
+        await world.commits.commit(request(0, [world.stage(0, 0, 1, name)], name, is_single))
         world.broker.clock.wall_offset_ns += 1_000_000_000
     assert [name for _, name in world.queries] == ["stream", "second", "third"]
     assert batch_records.QUERY_FORGOTTEN in world.store.kinds
@@ -262,8 +264,8 @@ async def test_a_query_is_not_forgotten_while_it_may_come_again(
     world: StageWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage_commits, "QUERIES_MAX", 1)
-    await world.commits.commit(wish(0, [world.stage(0, 0, 1)]))
-    other = wish(0, [world.stage(0, 0, 1, "other")], "other")
+    await world.commits.commit(request(0, [world.stage(0, 0, 1)]))
+    other = request(0, [world.stage(0, 0, 1, "other")], "other")
     with pytest.raises(CommitRefused, match="1 queries have written here within 30 days"):
         await world.commits.commit(other)
     world.broker.clock.wall_offset_ns += 31 * 86_400 * 1_000_000_000
@@ -273,7 +275,7 @@ async def test_a_query_is_not_forgotten_while_it_may_come_again(
 async def test_only_what_no_batch_needs_is_swept(world: StageWorld) -> None:
     await world.ask("queue.update", name="out", definition={"length_max": 5, "overflow": "reject"})
     needed, stale = world.stage(0, 0, 10), world.stage(9, 0, 10)
-    commit = asyncio.ensure_future(world.commits.commit(wish(0, [needed])))
+    commit = asyncio.ensure_future(world.commits.commit(request(0, [needed])))
     while ("default", "query") not in world.queries:  # noqa: ASYNC110 the turns of a thread and the loop
         await asyncio.sleep(0)
     now_s = (world.folder / stage_name(stale)).stat().st_mtime

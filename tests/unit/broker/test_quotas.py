@@ -11,7 +11,7 @@ from queue_world import purge
 from millstream.broker.account_options import AccountOptions
 from millstream.broker.conditions import QUOTA_REACHED
 from millstream.broker.health import QUIET_NS
-from millstream.broker.queue_access import Wish
+from millstream.broker.queue_access import ConsumeRequest
 from millstream.broker.session import Session
 from millstream.broker.system_topics import SystemTopics
 from millstream.broker.will import Will
@@ -116,8 +116,8 @@ def test_sessions_that_a_start_finds_count() -> None:
 
 
 def consume(world: World, session: Session, filter: bytes) -> None:
-    wish = Wish("g", 1, 0, False, False, b"")
-    world.broker.consume(session, Subscription(session, filter, b"", 1, False, False, 0), wish)
+    request = ConsumeRequest("g", 1, 0, False, False, b"")
+    world.broker.consume(session, Subscription(session, filter, b"", 1, False, False, 0), request)
 
 
 def test_a_user_makes_no_more_queues_than_its_quota_by_publishing_or_subscribing() -> None:
@@ -468,7 +468,7 @@ def test_when_memory_is_used_up_a_queue_gets_no_more_than_a_few_groups() -> None
     world = World()
     session, _ = world.connect("a")
     world.use_memory(101)
-    wishes = [Wish(f"g{number}", 1, 0, False, False, b"") for number in range(20)]
+    wishes = [ConsumeRequest(f"g{number}", 1, 0, False, False, b"") for number in range(20)]
 
     def join(number: int) -> None:
         filter = b"$queue/q/%d" % number

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from queue_world import START_NS, WALL_OFFSET_NS, QueueWorld, words_of
 
-from millstream.model.carried import AMQP_091, AMQP_ADDRESS, carried_part, wrap_carried
 from millstream.model.message import Message
+from millstream.model.native_properties import AMQP_091, AMQP_ADDRESS, native_part, wrap_carried
 from millstream.model.outcome import Outcome
 from millstream.queues.publish_options import encode_user_property
 from millstream.queues.queue import Queue
@@ -80,7 +80,7 @@ def test_a_rejected_message_is_published_again_with_its_death(world: QueueWorld,
     assert words["a"] == "b"
     assert (words["x-first-death-queue"], words["x-first-death-reason"]) == ("q", "rejected")
     assert words["x-first-death-exchange"] == "amq.direct"
-    assert carried_part(letter.properties) == b"\x01\x03dlx\x09orders.eu" + PLAIN
+    assert native_part(letter.properties) == b"\x01\x03dlx\x09orders.eu" + PLAIN
     assert letter.topic == b"dlx/orders/eu"
     assert (queue.depth(), queue.counters.dead_lettered, target.depth()) == (0, 1, 1)
 

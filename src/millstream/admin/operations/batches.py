@@ -33,11 +33,11 @@ class StageOperations:
 
     async def commit(self, fields: Fields, conversation: Conversation) -> object:
         """`refused` is a status of HTTP where nothing was committed (yet); `error` and `hint` say why."""
-        wish = _read_wish(fields)
-        if not wish.stages:
+        commit = _read_wish(fields)
+        if not commit.stages:
             raise ControlRefusal("a commit names at least one stage")
         try:
-            rows, was_committed = await self._commits.commit(wish)
+            rows, was_committed = await self._commits.commit(commit)
         except CommitRefused as refused:
             return {
                 "refused": refused.status,

@@ -12,21 +12,21 @@ from datetime import UTC, datetime
 from typing import Final
 
 from millstream.admin.context import AdminContext, read_whole
-from millstream.model.carried import (
+from millstream.model.errors import Reason
+from millstream.model.message import Message
+from millstream.model.native_properties import (
     AMQP_091,
     address_end,
     canonical_part,
     carried_end,
-    carried_part,
     find_address,
     has_carried,
+    native_part,
     with_address,
 )
-from millstream.model.errors import Reason
-from millstream.model.message import Message
 from millstream.model.queue_topic import queue_topic, split_queue_topic
 from millstream.model.reserved_words import DEAD_LETTER_WORDS
-from millstream.protocols.amqp091.plain import plain_properties
+from millstream.protocols.amqp091.json_values import plain_properties
 from millstream.protocols.mqtt.mapping import encode_block
 from millstream.protocols.mqtt.wire.kinds import PUBLISH
 from millstream.protocols.mqtt.wire.primitives import encode_varint
@@ -128,7 +128,7 @@ def view_message(queue: Queue, offset: int, time_wall_ns: int, message: Message)
 
 def view_amqp(message: Message) -> dict[str, object]:
     """What its AMQP publisher said, and where it was published to last."""
-    carried = carried_part(message.properties)
+    carried = native_part(message.properties)
     address = find_address(message.properties)
     assert address is not None
     view: dict[str, object] = {

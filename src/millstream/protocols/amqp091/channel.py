@@ -24,7 +24,7 @@ from millstream.model.topic import find_filter_fault
 from millstream.protocols.amqp091.chores import Answering, steps_of
 from millstream.protocols.amqp091.consuming import AmqpConsumer, Getter, read_start
 from millstream.protocols.amqp091.declaring import catch_up, find_known, find_queue, make_topic_queue
-from millstream.protocols.amqp091.native import Native, NativeCache
+from millstream.protocols.amqp091.from_message import Native, NativeCache
 from millstream.protocols.amqp091.publishing import Publisher
 from millstream.protocols.amqp091.queue_arguments import QUORUM, read_priority
 from millstream.protocols.amqp091.reply_to import REPLY_TO
@@ -85,7 +85,7 @@ class Channel:
         self.reply_tag = b""
         self.transaction: Transaction | None = None
         self.publisher = Publisher(self)
-        self.is_sated = False  # a consumer met a bound that is not its own
+        self.is_prefetch_exhausted = False  # a consumer met a bound that is not its own
         self._next_tag: i64 = 1
         self._settled = 0  # deliveries since `unsettled` was made anew
         self._got: dict[int, None] = {}  # of `unsettled`: by basic.get, which no prefetch counts
@@ -193,8 +193,8 @@ class Channel:
 
     def _pump_all(self) -> None:
         """A bound of the whole channel or connection has room again: other queues may hand out too."""
-        if self.is_sated:
-            self.is_sated = False
+        if self.is_prefetch_exhausted:
+            self.is_prefetch_exhausted = False
             self.pump()
 
     def pump(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from millstream.model.errors import Reason, Refused
-from millstream.protocols.amqp091.native import Native
+from millstream.protocols.amqp091.from_message import Native
 from millstream.protocols.amqp091.wire.field_table import Timestamp
 from millstream.protocols.amqp091.wire.methods import BasicCancel, BasicGetEmpty, BasicGetOk
 from millstream.protocols.amqp091.wire.properties import with_headers
@@ -82,10 +82,10 @@ class AmqpConsumer(Consumer):
             return False
         # As RabbitMQ does: what needs no answer is not counted, but waits too when the channel is full.
         if channel.is_full() or (not self.no_ack and endpoint.unsettled_bytes >= UNSETTLED_BYTES_MAX):
-            channel.is_sated = True
+            channel.is_prefetch_exhausted = True
             return False
         if endpoint.outbox.size_bytes() >= OUTBOX_MAX:
-            endpoint.is_brimming = True
+            endpoint.is_outbox_full = True
             return False
         return True
 
@@ -174,7 +174,7 @@ class Getter(Consumer):
         self.accepts_at_once = no_ack
 
     def has_credit(self) -> bool:
-        return not self.channel.endpoint.is_stuffed()
+        return not self.channel.endpoint.is_send_buffer_full()
 
     def is_present(self) -> bool:
         return not self.channel.is_ended and self.channel.endpoint.machine.is_open

@@ -22,7 +22,7 @@ from millstream.model.queue_topic import (
 )
 from millstream.model.routing_key import TOPIC_EXCHANGE, key_of_topic
 from millstream.protocols.amqp091 import rights
-from millstream.protocols.amqp091.plain import plain_arguments, type_name
+from millstream.protocols.amqp091.json_values import plain_arguments, type_name
 from millstream.protocols.amqp091.queue_arguments import (
     CLASSIC,
     check_arguments,

@@ -88,7 +88,7 @@ class AmqpEndpoint(Endpoint):
         self.places: dict[tuple[bytes, bytes], Place] = {}  # where exchanges and keys lead this client
         self.transaction_room = TransactionRoom()
         self.unsettled_bytes: i64 = 0  # of deliveries that are open on all channels
-        self.is_brimming = False  # deliveries wait for the next flush
+        self.is_outbox_full = False  # deliveries wait for the next flush
         self.answers = Answers(self)
         self.chores = Chores(self, context.broker.tasks)
         self._handshake = Handshake(context, self)
@@ -227,8 +227,8 @@ class AmqpEndpoint(Endpoint):
             self.link.close()
         elif self.account is not None and not self.machine.is_open:
             self.link.on_authenticated()  # again: it has so long to answer our close, with heartbeats or without
-        elif self.is_brimming:
-            self.is_brimming = False
+        elif self.is_outbox_full:
+            self.is_outbox_full = False
             self._pump()
 
     def on_flush_failed(self, error: Exception) -> None:
@@ -237,7 +237,7 @@ class AmqpEndpoint(Endpoint):
     def unsent_bytes(self) -> i64:
         return self.link.unsent_bytes() + self.outbox.size_bytes()
 
-    def is_stuffed(self) -> bool:
+    def is_send_buffer_full(self) -> bool:
         """Whether it has not taken what it asked for."""
         return self._unread.is_too_much or self.outbox.size_bytes() >= ANSWERS_MAX
 

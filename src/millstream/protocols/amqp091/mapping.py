@@ -7,14 +7,21 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from millstream.broker.line import Ending
-from millstream.model.carried import carry_amqp
 from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
+from millstream.model.native_properties import encode_native_properties
 from millstream.model.reserved_words import is_reserved
-from millstream.protocols.amqp091.canonical import EXPIRATION, HEADERS, REPLY_TO, USER_ID, flags_of, make_view
-from millstream.protocols.amqp091.native import Native
-from millstream.protocols.amqp091.plain import plain_arguments as plain_arguments
-from millstream.protocols.amqp091.plain import type_name
+from millstream.protocols.amqp091.from_message import Native
+from millstream.protocols.amqp091.json_values import plain_arguments as plain_arguments
+from millstream.protocols.amqp091.json_values import type_name
+from millstream.protocols.amqp091.to_message import (
+    EXPIRATION,
+    HEADERS,
+    REPLY_TO,
+    USER_ID,
+    flags_of,
+    make_view,
+)
 from millstream.protocols.amqp091.wire import codes as code
 from millstream.protocols.amqp091.wire.field_table import decode_table
 from millstream.protocols.amqp091.wire.properties import (
@@ -111,7 +118,7 @@ class PropertyCache:
     def renew(self, exchange: bytes, routing_key: bytes, properties: bytes) -> Native:
         self.given = properties
         properties = without_blind_copies(properties)
-        self.block = carry_amqp(exchange, routing_key, properties, self._find_view(properties))
+        self.block = encode_native_properties(exchange, routing_key, properties, self._find_view(properties))
         native = Native(exchange, routing_key, properties)
         self.native = native
         return native

@@ -18,7 +18,6 @@ from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
 from millstream.model.outlet import Target
 from millstream.model.reserved_words import may_hold_reserved
-from millstream.protocols.amqp091.canonical import DELIVERY_MODE, flags_of
 from millstream.protocols.amqp091.chores import STEPS_PER_REJECTED, FanningOut, Pause
 from millstream.protocols.amqp091.machine.events import Event, PublishReceived
 from millstream.protocols.amqp091.mapping import (
@@ -31,6 +30,7 @@ from millstream.protocols.amqp091.mapping import (
     without_blind_copies,
 )
 from millstream.protocols.amqp091.reply_to import ADDRESS_PREFIX, REPLY_TO, with_reply_address
+from millstream.protocols.amqp091.to_message import DELIVERY_MODE, flags_of
 from millstream.protocols.amqp091.transaction import BYTES_MAX, RECEIVERS_MAX, ROUTING_STEPS_MAX
 from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.methods import BasicNack, BasicPublish, BasicReturn
@@ -407,7 +407,7 @@ class Publisher:
         asker = self._endpoint.context.reply_addresses.find(self._account.name, event.routing_key)
         if asker is None:
             return NO_MATCHING_SUBSCRIBERS
-        if asker.endpoint.is_stuffed():
+        if asker.endpoint.is_send_buffer_full():
             return Reason.QUOTA_EXCEEDED  # it does not read: there is no queue to keep it in
         asker.deliver_reply(event.routing_key, properties, event.body)
         return SUCCESS

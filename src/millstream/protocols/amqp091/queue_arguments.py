@@ -10,7 +10,7 @@ import json
 from typing import Final
 
 from millstream.model.errors import Reason, Refused
-from millstream.protocols.amqp091.plain import plain_arguments, plain_value, text_of, type_name
+from millstream.protocols.amqp091.json_values import plain_arguments, plain_value, text_of, type_name
 from millstream.protocols.amqp091.wire.field_table import FieldTable
 from millstream.queues.definition import (
     ARGUMENTS_LENGTH_MAX,

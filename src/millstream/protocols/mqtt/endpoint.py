@@ -15,10 +15,10 @@ from mypy_extensions import i64
 from millstream.broker.fan_out import steps_of
 from millstream.broker.line import Ending
 from millstream.broker.session import FITS, UNKNOWN, WRONG, Session
-from millstream.model.burst import Burst
 from millstream.model.delivery import RECEIVED, SENT
 from millstream.model.errors import Reason
 from millstream.model.limits import Limits
+from millstream.model.message_batch import MessageBatch
 from millstream.model.topic import find_topic_fault, find_utf8_fault
 from millstream.protocols.endpoint import Link
 from millstream.protocols.mqtt.backlog import Backlog
@@ -26,7 +26,6 @@ from millstream.protocols.mqtt.context import MqttContext
 from millstream.protocols.mqtt.fanning_out import PublishingRun, SettlingRun, go_on, postpone
 from millstream.protocols.mqtt.handshake import SCRAM, Handshake, window_of
 from millstream.protocols.mqtt.machine.events import (
-    AlikeReceived,
     AnswerReceived,
     AuthReceived,
     Closed,
@@ -34,6 +33,7 @@ from millstream.protocols.mqtt.machine.events import (
     DisconnectReceived,
     Event,
     PingReceived,
+    PublishBatchReceived,
     PublishReceived,
     RunReceived,
     SubscribeReceived,
@@ -206,8 +206,8 @@ class MqttEndpoint(Outgoing):
                 self._on_answer(event)
             elif isinstance(event, PublishReceived):
                 self._on_publish(event)
-            elif isinstance(event, AlikeReceived):
-                self._on_alike(event)
+            elif isinstance(event, PublishBatchReceived):
+                self._on_publish_batch(event)
             else:
                 self._on_control(event)
         if run is not None and run_route is not None:
@@ -338,7 +338,7 @@ class MqttEndpoint(Outgoing):
         assert session is not None
         route = self._routes.find(session, topic)
         if route is not None:
-            self.machine.gathers_alike = route.is_stored and route.single is not None
+            self.machine.batches_publishes = route.is_stored and route.single is not None
         return route
 
     def _on_no_route(self, topic: bytes, count: i64) -> None:
@@ -420,12 +420,12 @@ class MqttEndpoint(Outgoing):
             session.add_received_id(packet_id)
         self.answer(PUBREC, packet_id, answer)
 
-    def _on_alike(self, event: AlikeReceived) -> None:
+    def _on_publish_batch(self, event: PublishBatchReceived) -> None:
         """Publishes like the one before them: into their queue as one if it takes them so, else each by itself."""
         if self.session is not None and not self._store_alike(event, self.session):
             self.handle(list(event.take_apart()))
 
-    def _store_alike(self, event: AlikeReceived, session: Session) -> bool:
+    def _store_alike(self, event: PublishBatchReceived, session: Session) -> bool:
         context = self._context
         count: i64 = event.count
         open_ids: i64 = self._unanswered + count + session.received_id_count()
@@ -435,8 +435,8 @@ class MqttEndpoint(Outgoing):
         if route is None:
             return False
         message = to_message(event.first, session.key.client_id, context.broker.clock.now_ns)
-        burst = Burst(message, event.buffer, event.places, count)
-        if not context.broker.publishing.publish_burst(session.account, route, burst):
+        batch = MessageBatch(message, event.buffer, event.places, count)
+        if not context.broker.publishing.publish_batch(session.account, route, batch):
             return False
         session.account.counters.messages_received += count
         if self.rates.bounds_messages:

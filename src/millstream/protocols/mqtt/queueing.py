@@ -8,7 +8,7 @@ auto-commit       `false`: a stream is committed by $commit alone
 
 from __future__ import annotations
 
-from millstream.broker.queue_access import Wish
+from millstream.broker.queue_access import ConsumeRequest
 from millstream.broker.session import Session
 from millstream.model.errors import Reason, Refused
 from millstream.protocols.mqtt.wire.properties import Properties
@@ -23,7 +23,7 @@ def make_wish(
     guarantee: int,
     identifier: int,
     properties: Properties | None,
-) -> Wish:
+) -> ConsumeRequest:
     words: dict[bytes, bytes] = {}
     if properties is not None:
         words = dict(properties.user_properties)
@@ -41,4 +41,4 @@ def make_wish(
     # a 3.1.1 client has no other way to answer; a 5 client says so in words
     is_explicit = guarantee > 0 and (is_asked or (version == 5 and settlement != b"puback"))
     start = words.get(b"x-stream-offset", words.get(b"offset", b""))
-    return Wish(group, guarantee, identifier, is_explicit, is_asked, start)
+    return ConsumeRequest(group, guarantee, identifier, is_explicit, is_asked, start)

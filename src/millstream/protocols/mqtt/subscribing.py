@@ -160,8 +160,10 @@ class Subscribing(Job):
     def _consume(self, subscription: Subscription, group: bytes, guarantee: int) -> None:
         session = self._session
         version = self._endpoint.machine.version
-        wish = make_wish(version, session, group, guarantee, int(self._identifier), self._packet.properties)
-        self._context.broker.consume(session, subscription, wish)
+        request = make_wish(
+            version, session, group, guarantee, int(self._identifier), self._packet.properties
+        )
+        self._context.broker.consume(session, subscription, request)
 
 
 @final

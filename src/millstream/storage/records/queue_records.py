@@ -16,8 +16,8 @@ from typing import Final, final
 from librt.strings import BytesWriter, write_i64_le
 from mypy_extensions import i64, u8
 
-from millstream.model.burst import Burst
 from millstream.model.message import Message
+from millstream.model.message_batch import MessageBatch
 from millstream.storage.little_endian import read_u32, read_u64, write_u32
 from millstream.storage.records.session_records import FactFault, Reader, decode_message, write_message_start
 
@@ -93,15 +93,15 @@ def _write_rest(out: BytesWriter, record: QueueRecord, message: Message, expires
 
 
 @final
-class BurstEncoder:
-    """The records of a burst: all but offset and payload is the same in each of them."""
+class BatchEncoder:
+    """The records of a batch: all but offset and payload is the same in each of them."""
 
-    def __init__(self, queue: i64, time_wall_ns: i64, burst: Burst, expires_wall_ns: i64) -> None:
+    def __init__(self, queue: i64, time_wall_ns: i64, batch: MessageBatch, expires_wall_ns: i64) -> None:
         self._queue: i64 = queue
-        self._burst = burst
+        self._burst = batch
         self._out = BytesWriter()
         record = QueueRecord(0, time_wall_ns, 0, 0, b"", 0)
-        _write_rest(self._out, record, burst.message, expires_wall_ns)
+        _write_rest(self._out, record, batch.message, expires_wall_ns)
         self._rest = self._out.getvalue()
 
     def encode(self, index: i64, offset: i64) -> bytes:

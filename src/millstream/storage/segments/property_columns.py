@@ -12,7 +12,7 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i32_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
-from millstream.model.carried import CARRIED
+from millstream.model.native_properties import CARRIED
 from millstream.storage.segments.column_buffers import Buffers, NumberColumn, PlainColumn, Spans, Validity
 
 HEADERS_NONE: Final = 0

@@ -42,16 +42,16 @@ async def test_another_type_under_the_same_name_is_refused() -> None:
 async def test_a_binding_is_made_once_shown_and_taken_away() -> None:
     world = ControlWorld()
     await world.fill("q", 0)
-    wish = {"source": "amq.topic", "target": "q", "key": "a.#"}
-    assert (await world.ask("exchange.bind", **wish))["created"]
-    assert not (await world.ask("exchange.bind", **wish))["created"]
+    request = {"source": "amq.topic", "target": "q", "key": "a.#"}
+    assert (await world.ask("exchange.bind", **request))["created"]
+    assert not (await world.ask("exchange.bind", **request))["created"]
     (row,) = (await world.ask("exchange.bindings", name="amq.topic"))["bindings"]
     assert (row["target"], row["target_kind"], row["key"], row["durable"]) == ("q", "queue", "a.#", True)
     assert world.publish(b"a/b/c", b"taken") is Reason.SUCCESS
     assert await world.payloads("q") == ["taken"]
-    assert (await world.ask("exchange.unbind", **wish))["removed"]
+    assert (await world.ask("exchange.unbind", **request))["removed"]
     with pytest.raises(ControlRefusal, match="is not bound"):
-        await world.ask("exchange.unbind", **wish)
+        await world.ask("exchange.unbind", **request)
 
 
 async def test_bindings_come_in_pages() -> None:

@@ -10,9 +10,9 @@ from millstream.admin.operations.records import SLICE, decode_block, make_moved
 from millstream.model.errors import Unavailable
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
+from millstream.protocols.amqp091.from_message import read_native
 from millstream.protocols.amqp091.mapping import PropertyCache
 from millstream.protocols.amqp091.mapping import make_message as make_amqp_message
-from millstream.protocols.amqp091.native import read_native
 from millstream.protocols.amqp091.wire.properties import BasicProperties, encode_properties
 from millstream.protocols.mqtt.mapping import encode_block
 from millstream.protocols.mqtt.wire.properties import Properties

@@ -117,11 +117,11 @@ def test_a_reader_of_a_stream_leaves_nothing_when_it_is_cancelled_with_deliverie
     assert world.account.queues.catalog.get("s").groups == {}
 
 
-@pytest.mark.parametrize("wish", [{b"x-stream-offset": True}, {b"x-priority": b"high"}])
-def test_a_reader_of_a_stream_that_is_refused_leaves_nothing(wish: FieldTable) -> None:
+@pytest.mark.parametrize("arguments", [{b"x-stream-offset": True}, {b"x-priority": b"high"}])
+def test_a_reader_of_a_stream_that_is_refused_leaves_nothing(arguments: FieldTable) -> None:
     world = AmqpWorld()
     peer = client_with(world, queue(b"s", arguments=STREAM), BasicQos(0, 10, False))
-    assert isinstance(peer.say(consume(b"s", arguments=wish), 1)[0], ChannelClose)
+    assert isinstance(peer.say(consume(b"s", arguments=arguments), 1)[0], ChannelClose)
     assert world.account.queues.catalog.get("s").groups == {}
 
 

@@ -7,9 +7,11 @@ import json
 import pytest
 
 from millstream.broker.line import Ending
-from millstream.model.carried import canonical_part, carried_part
 from millstream.model.errors import Reason, Refused
 from millstream.model.message import Message
+from millstream.model.native_properties import canonical_part, native_part
+from millstream.protocols.amqp091.from_message import read_native
+from millstream.protocols.amqp091.json_values import plain_properties
 from millstream.protocols.amqp091.mapping import (
     ENDING_CODES,
     ENDING_TEXTS,
@@ -22,8 +24,6 @@ from millstream.protocols.amqp091.mapping import (
     plain_arguments,
     user_id_of,
 )
-from millstream.protocols.amqp091.native import read_native
-from millstream.protocols.amqp091.plain import plain_properties
 from millstream.protocols.amqp091.wire import codes
 from millstream.protocols.amqp091.wire.field_table import ByteArray, Decimal091, FieldTable, Timestamp
 from millstream.protocols.amqp091.wire.properties import (
@@ -128,7 +128,7 @@ def test_delivery_mode_and_expiration_do_not_stand_in_the_block() -> None:
     properties.expiration = b"1000"
     message = publish(properties)
     assert canonical_part(message.properties) == b""
-    assert carried_part(message.properties) == b"\x01\x02ex\x03a.b" + encode_properties(properties)
+    assert native_part(message.properties) == b"\x01\x02ex\x03a.b" + encode_properties(properties)
 
 
 def test_header_values_of_every_type_are_texts() -> None:

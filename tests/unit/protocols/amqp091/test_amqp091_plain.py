@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.protocols.amqp091.plain import type_name
+from millstream.protocols.amqp091.json_values import type_name
 from millstream.protocols.amqp091.wire.field_table import ByteArray, Decimal091, Timestamp
 
 

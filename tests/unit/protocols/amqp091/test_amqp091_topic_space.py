@@ -10,7 +10,7 @@ from amqp091_world import AmqpPeer, AmqpWorld
 from fakes import FakeLine, FakeOutlet
 
 from millstream.broker.fan_out import RECEIVERS_AT_ONCE
-from millstream.broker.queue_access import Wish
+from millstream.broker.queue_access import ConsumeRequest
 from millstream.broker.session import Session
 from millstream.protocols.amqp091.wire.properties import BasicProperties
 from millstream.routing.subscription import Subscription
@@ -80,7 +80,7 @@ def test_a_queue_keeps_it_by_the_name_under_which_it_was_published() -> None:
     world.account.router.subscribe(Subscription(outlet, b"#", b"", 1, False, False, 0))
     session, line = world.connect("consumer", user="anonymous")
     wanted = Subscription(session, b"$queue/q", b"", 1, False, False, 0)
-    world.broker.consume(session, wanted, Wish("g", 1, 0, False, False, b""))
+    world.broker.consume(session, wanted, ConsumeRequest("g", 1, 0, False, False, b""))
     world.send(b"plant.a")
     assert [message.topic for message in outlet.messages] == [b"plant/a"]
     assert topics_of(line) == [b"$queue/q/x/plant/a"]

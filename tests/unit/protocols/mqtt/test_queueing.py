@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fakes import HeldStore, MqttPeer, MqttWorld
 
-from millstream.broker.queue_access import Wish
+from millstream.broker.queue_access import ConsumeRequest
 from millstream.broker.tasks import STEPS_PER_SLICE, STEPS_PER_TURN
 from millstream.model.errors import Refused
 from millstream.model.queue_topic import TOPIC_LENGTH_MAX, queue_prefix
@@ -106,9 +106,9 @@ def declare(world: MqttWorld, **fields: object) -> Queue:
 # -------------------------------------------------------------------- wishes
 
 
-def wish(
+def request(
     world: MqttWorld, version: int, client_id: str, share: bytes = b"", qos: int = 1, **pairs: str
-) -> Wish:
+) -> ConsumeRequest:
     session, _ = world.connect(client_id)
     return make_wish(version, session, share, qos, 0, words(**pairs) if pairs else None)
 
@@ -129,13 +129,13 @@ def wish(
 def test_the_group_is_named_by_share_words_or_client_id(
     world: MqttWorld, version: int, client_id: str, share: bytes, pairs: dict[str, Any], group: str
 ) -> None:
-    assert wish(world, version, client_id, share, **pairs).group == group
+    assert request(world, version, client_id, share, **pairs).group == group
 
 
 @pytest.mark.parametrize("group", ["", "a@b", "g" * 257])
 def test_a_group_that_cannot_be_named_so_is_refused(world: MqttWorld, group: str) -> None:
     with pytest.raises(Refused):
-        wish(world, 5, "c", consumer_group=group)
+        request(world, 5, "c", consumer_group=group)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_group_that_cannot_be_named_so_is_refused(world: MqttWorld, group: str
 def test_how_it_settles(
     world: MqttWorld, version: int, qos: int, pairs: dict[str, Any], is_explicit: bool, is_asked: bool
 ) -> None:
-    found = wish(world, version, "c", qos=qos, **pairs)
+    found = request(world, version, "c", qos=qos, **pairs)
     assert (found.is_explicit, found.is_asked) == (is_explicit, is_asked)
 
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from millstream.model.carried import wrap_carried
 from millstream.model.message import Message
+from millstream.model.native_properties import wrap_carried
 from millstream.queues.publish_options import encode_user_property
 from millstream.storage.records.queue_records import (
     HEAD_SIZE,

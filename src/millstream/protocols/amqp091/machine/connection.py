@@ -194,7 +194,7 @@ class Connection(Channels):
             )
 
     def open_ok(self) -> None:
-        """The virtual host is there and the client may use it; go on with what it sent behind its wish."""
+        """The virtual host is there and the client may use it; go on with what it sent behind its request."""
         if self.state is DECIDING:
             self.state = OPEN
             self.is_open = True

@@ -58,7 +58,7 @@ class PublishReceived(Event):
 
 @final
 @mypyc_attr(acyclic=True)
-class AlikeReceived(Event):
+class PublishBatchReceived(Event):
     """`count` QoS 1 publishes right behind `first` that differ from it in packet id and payload alone, from
     buffer[start] on. `places` has where each payload begins and ends (32 bits little-endian each), `answers` the PUBACK
     that would accept each; a packet id stands `id_before` bytes before the payload."""

@@ -20,10 +20,10 @@ from mypy_extensions import i32, i64
 
 from millstream.model.outbox import LARGE
 from millstream.protocols.mqtt.machine.events import (
-    AlikeReceived,
     AnswerReceived,
     Event,
     PingReceived,
+    PublishBatchReceived,
     PublishReceived,
     RunReceived,
 )
@@ -58,7 +58,7 @@ class Inbound:
         self.is_open = False  # the client is connected: any packet may come
         self.is_waiting = False  # an answer from outside is awaited: nothing is parsed
         self.is_stalled = False  # what was parsed has not been acted on yet: nothing more is
-        self.gathers_alike = False  # QoS 1 publishes that are alike come as one event
+        self.batches_publishes = False  # QoS 1 publishes that are alike come as one event
         self.pads = False  # its lengths may be padded: legal before MQTT 5, passed on to nobody
         self._size_max: i64 = terms.connect_packet_size_max
         self._kept: list[bytes] | None = None
@@ -137,7 +137,7 @@ class Inbound:
                 end = self._scan_run(data, position, body, end, now_ns, events)
             elif first >> 4 == PUBLISH and self.is_open:
                 event = self._on_publish(data, first, position, body, end, events)
-                if first == 0x32 and self.gathers_alike and not self.pads:
+                if first == 0x32 and self.batches_publishes and not self.pads:
                     end = self._gather_alike(event, data, end, events)
             elif size == 2 and self.is_open and self._is_plain_answer(first):
                 self._on_plain_answer(data, first, body, events)
@@ -323,7 +323,9 @@ class Inbound:
             position = end
         if position > start:
             id_before: i64 = 2 + block_size
-            events.append(AlikeReceived(first, data, start, places.getvalue(), answers.getvalue(), id_before))
+            events.append(
+                PublishBatchReceived(first, data, start, places.getvalue(), answers.getvalue(), id_before)
+            )
         return position
 
     def _keep_block(self, data: bytes, at: i64) -> None:

@@ -7,8 +7,8 @@ from typing import Final, final
 from librt.strings import BytesWriter, write_i32_be
 from mypy_extensions import i32, i64, u8
 
-from millstream.model.carried import canonical_part
 from millstream.model.message import Message
+from millstream.model.native_properties import canonical_part
 from millstream.model.outbox import LARGE, Outbox
 from millstream.protocols.mqtt.wire.encode import encode_packet
 from millstream.protocols.mqtt.wire.frames import append_start, get_frames, make_prefix

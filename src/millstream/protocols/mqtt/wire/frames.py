@@ -11,8 +11,8 @@ from typing import final
 from librt.strings import BytesWriter, read_i64_le
 from mypy_extensions import i64, mypyc_attr, u8
 
-from millstream.model.carried import canonical_part
 from millstream.model.message import NANOSECONDS, Encoding, Message
+from millstream.model.native_properties import canonical_part
 from millstream.model.outbox import LARGE
 from millstream.model.outlet import Run
 

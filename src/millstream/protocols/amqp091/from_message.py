@@ -20,19 +20,20 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from millstream.model.carried import (
+from millstream.model.message import Encoding, Message
+from millstream.model.native_properties import (
     AMQP_091,
     canonical_part,
     carried_end,
-    carried_part,
     find_address,
     has_carried,
+    native_part,
 )
-from millstream.model.message import Encoding, Message
 from millstream.model.queue_topic import split_queue_topic
 from millstream.model.routing_key import TOPIC_EXCHANGE, key_of_topic
 from millstream.model.topic import find_utf8_fault
-from millstream.protocols.amqp091.canonical import (
+from millstream.protocols.amqp091.json_values import text_of_value
+from millstream.protocols.amqp091.to_message import (
     CONTENT_TYPE,
     CORRELATION_DATA,
     CORRELATION_HEADER,
@@ -41,7 +42,6 @@ from millstream.protocols.amqp091.canonical import (
     RESPONSE_TOPIC,
     USER_PROPERTY,
 )
-from millstream.protocols.amqp091.plain import text_of_value
 from millstream.protocols.amqp091.wire.field_table import (
     ByteArray,
     FieldTable,
@@ -157,7 +157,7 @@ def _carried_native(block: bytes) -> Native:
     data = block
     base: i64 = 3
     if 3 + ((i64(block[1]) << 8) | i64(block[2])) != end:
-        data = carried_part(block)  # in several pieces
+        data = native_part(block)  # in several pieces
         base = 0
         behind: i64 = len(data)
     else:

@@ -52,7 +52,7 @@ def canonical_part(block: bytes) -> bytes:
     return block[carried_end(block) :]
 
 
-def carried_part(block: bytes) -> bytes:
+def native_part(block: bytes) -> bytes:
     """Empty when nothing is carried."""
     end = carried_end(block)
     if end == 0:
@@ -78,7 +78,9 @@ def carried_end(block: bytes) -> i64:
     return at
 
 
-def carry_amqp(exchange: bytes, routing_key: bytes, properties: bytes, canonical: bytes) -> bytes:
+def encode_native_properties(
+    exchange: bytes, routing_key: bytes, properties: bytes, canonical: bytes
+) -> bytes:
     """The block of what an AMQP publisher said; neither of the names is longer than a short string."""
     size: i64 = 3 + len(exchange) + len(routing_key) + len(properties)
     if size > PIECE_MAX:
@@ -100,7 +102,7 @@ def carry_amqp(exchange: bytes, routing_key: bytes, properties: bytes, canonical
 def with_address(block: bytes, exchange: bytes, routing_key: bytes) -> bytes:
     """The block of a message that was published again by the broker: as a dead letter, or moved to another queue."""
     address = _address(exchange, routing_key)
-    carried = carried_part(block)
+    carried = native_part(block)
     if not carried:
         return wrap_carried(b"\x02" + address) + block
     return wrap_carried(carried[:1] + address + carried[address_end(carried) :]) + canonical_part(block)
@@ -110,7 +112,7 @@ def find_address(block: bytes) -> tuple[bytes, bytes] | None:
     """(exchange, routing key) of the last publish; None when AMQP had no part in it."""
     if not has_carried(block):
         return None
-    carried = carried_part(block)
+    carried = native_part(block)
     size: i64 = carried[1]
     return carried[2 : 2 + size], carried[3 + size : address_end(carried)]
 

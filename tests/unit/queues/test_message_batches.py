@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from queue_world import QueueWorld
 
-from millstream.model.burst import Burst
 from millstream.model.message import Message
+from millstream.model.message_batch import MessageBatch
 from millstream.queues.queue import Queue
 from millstream.queues.unsynced import MARK_EVERY, UnsyncedRecords
 
@@ -21,12 +21,12 @@ def world() -> QueueWorld:
     return QueueWorld()
 
 
-def make_burst(message: Message, payloads: list[bytes]) -> Burst:
+def make_burst(message: Message, payloads: list[bytes]) -> MessageBatch:
     buffer, places = b"before", b""
     for payload in payloads:
         places += struct.pack("<ii", len(buffer), len(buffer) + len(payload))
         buffer += payload + b"between"
-    return Burst(message, buffer, places, len(payloads))
+    return MessageBatch(message, buffer, places, len(payloads))
 
 
 def records(queue: Queue) -> list[bytes]:
@@ -45,7 +45,7 @@ def test_a_burst_leaves_the_same_records_as_its_messages_one_by_one(
     other = QueueWorld()
     queue = other.declare(kind=kind)
     queue.append(other.message(queue, b"before", **terms))
-    assert queue.deliver_burst(make_burst(other.message(queue, b"any", **terms), PAYLOADS))
+    assert queue.deliver_batch(make_burst(other.message(queue, b"any", **terms), PAYLOADS))
     assert records(queue) == alone
     assert queue.next == together.next == 5
     assert queue.counters.appended == 5
@@ -57,7 +57,7 @@ def test_a_burst_is_handed_out_when_it_is_safe_and_survives_a_restart(world: Que
     queue = world.declare()
     consumer = world.join(queue)
     world.facts.hold()
-    assert queue.deliver_burst(make_burst(world.message(queue, b""), PAYLOADS))
+    assert queue.deliver_batch(make_burst(world.message(queue, b""), PAYLOADS))
     world.safe()
     assert consumer.payloads() == []
     world.facts.release()
@@ -72,7 +72,7 @@ def test_of_a_burst_that_is_half_safe_only_safe_records_are_handed_out(world: Qu
     consumer = world.join(queue, credit=1000)
     world.facts.hold()
     payloads = [b"%d" % number for number in range(200)]
-    assert queue.deliver_burst(make_burst(world.message(queue, b""), payloads))
+    assert queue.deliver_batch(make_burst(world.message(queue, b""), payloads))
     world.facts.advance(int(world.facts.position()) - 50)
     world.safe()
     handed_out = consumer.payloads()
@@ -92,7 +92,7 @@ def test_a_queue_that_must_look_at_each_message_takes_no_burst(
     world: QueueWorld, fields: dict[str, object]
 ) -> None:
     queue = world.declare(**fields)
-    assert not queue.deliver_burst(make_burst(world.message(queue, b""), PAYLOADS))
+    assert not queue.deliver_batch(make_burst(world.message(queue, b""), PAYLOADS))
     assert queue.next == 0
 
 
@@ -101,7 +101,7 @@ def test_messages_that_ask_something_of_the_queue_are_taken_one_by_one(
     world: QueueWorld, words: dict[str, Any]
 ) -> None:
     queue = world.declare(priority_max=9)
-    assert not queue.deliver_burst(make_burst(world.message(queue, b"", **words), PAYLOADS))
+    assert not queue.deliver_batch(make_burst(world.message(queue, b"", **words), PAYLOADS))
     assert queue.next == 0
 
 
@@ -110,7 +110,7 @@ def test_a_burst_that_ends_sooner_or_later_makes_the_queue_look_for_expired_reco
 ) -> None:
     queue = world.declare()
     consumer = world.join(queue, credit=0)
-    assert queue.deliver_burst(make_burst(world.message(queue, b"", expiry_ms=10), PAYLOADS))
+    assert queue.deliver_batch(make_burst(world.message(queue, b"", expiry_ms=10), PAYLOADS))
     world.move(20)
     consumer.credit = 10
     queue.dispatch()

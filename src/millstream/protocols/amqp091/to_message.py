@@ -6,7 +6,7 @@
     message-id, timestamp, type, ...    user properties behind them
     expiration                          the message's expiry; delivery-mode is its guarantee: neither stands in the block
 
-AMQP clients get what was published, byte for byte (`native`): nothing here has to be turned back.
+AMQP clients get what was published, byte for byte (`from_message`): nothing here has to be turned back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
 from millstream.model.routing_key import topic_of_name, topic_of_publish
-from millstream.protocols.amqp091.plain import name_of, text_of, text_of_value
+from millstream.protocols.amqp091.json_values import name_of, text_of, text_of_value
 from millstream.protocols.amqp091.wire.field_table import ByteArray, FieldTable
 from millstream.protocols.amqp091.wire.properties import BasicProperties, decode_properties
 from millstream.queues.catalog import Catalog

@@ -12,7 +12,7 @@ from millstream.model.message import Message
 
 
 @final
-class Burst:
+class MessageBatch:
     """`message` says everything but the payloads (its own does not belong to it). They lie in `buffer`; `places` has the
     start and the end of each, 32 bits little-endian."""
 

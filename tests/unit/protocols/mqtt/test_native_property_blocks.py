@@ -6,8 +6,8 @@ import pytest
 from fakes import SIZE_MAX, START_NS, FakeLine, ManualWakeup
 from queue_world import QueueBroker, words_of
 
-from millstream.model.carried import carry_amqp, has_carried, wrap_carried
 from millstream.model.message import NANOSECONDS, Message
+from millstream.model.native_properties import encode_native_properties, has_carried, wrap_carried
 from millstream.model.outbox import LARGE, Outbox, OutboxPool
 from millstream.protocols.mqtt.machine.outbound import DUP, Outbound
 from millstream.protocols.mqtt.wire.decode import decode_frame
@@ -17,7 +17,7 @@ from millstream.queues.publish_options import encode_user_property
 
 SECRET = b"only for AMQP clients"
 PAIR = (b"name", b"value")
-BLOCK = carry_amqp(b"exchange", b"key", b"\x00\x00" + SECRET, encode_user_property(*PAIR))
+BLOCK = encode_native_properties(b"exchange", b"key", b"\x00\x00" + SECRET, encode_user_property(*PAIR))
 LONG_BLOCK = wrap_carried(b"\x01\x00\x00" + SECRET * 10_000) + encode_user_property(*PAIR)
 
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from millstream.model.carried import canonical_part, has_carried, with_address
 from millstream.model.message import NANOSECONDS, Message
+from millstream.model.native_properties import canonical_part, has_carried, with_address
 from millstream.model.routing_key import topic_of_name
+from millstream.protocols.amqp091.from_message import Native, NativeCache, read_native, reply_to_of
 from millstream.protocols.amqp091.mapping import PropertyCache, make_message
-from millstream.protocols.amqp091.native import Native, NativeCache, read_native, reply_to_of
 from millstream.protocols.amqp091.wire.field_table import ByteArray, FieldTable, Timestamp
 from millstream.protocols.amqp091.wire.properties import (
     BasicProperties,

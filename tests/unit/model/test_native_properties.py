@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.model.carried import (
+from millstream.model.native_properties import (
     PIECE_MAX,
     canonical_part,
     carried_end,
-    carried_part,
-    carry_amqp,
+    encode_native_properties,
     find_address,
     has_carried,
+    native_part,
     with_address,
     wrap_carried,
 )
@@ -26,7 +26,7 @@ def test_what_was_carried_comes_out_whole_whatever_its_size(size: int) -> None:
     carried = bytes(at & 0xFF for at in range(size))
     block = wrap_carried(carried) + VIEW
     assert has_carried(block)
-    assert carried_part(block) == carried
+    assert native_part(block) == carried
     assert canonical_part(block) == VIEW
     assert carried_end(block) == len(block) - len(VIEW)
 
@@ -35,7 +35,7 @@ def test_what_was_carried_comes_out_whole_whatever_its_size(size: int) -> None:
 def test_a_block_without_a_carried_piece_is_all_canonical(block: bytes) -> None:
     assert not has_carried(block)
     assert canonical_part(block) is block
-    assert carried_part(block) == b""
+    assert native_part(block) == b""
     assert find_address(block) is None
 
 
@@ -54,12 +54,12 @@ def test_directions_are_not_looked_for_inside_what_is_carried() -> None:
 
 def test_a_new_address_keeps_the_properties_and_the_canonical_part() -> None:
     for properties in (b"\x10\x00\x02", b"\x20\x00" + b"h" * PIECE_MAX):
-        block = carry_amqp(b"orders", b"new", properties, VIEW)
+        block = encode_native_properties(b"orders", b"new", properties, VIEW)
         assert find_address(block) == (b"orders", b"new")
         moved = with_address(block, b"", b"a-much-longer-key")
         assert find_address(moved) == (b"", b"a-much-longer-key")
         assert canonical_part(moved) == VIEW
-        assert carried_part(moved).endswith(b"a-much-longer-key" + properties)
+        assert native_part(moved).endswith(b"a-much-longer-key" + properties)
 
 
 def test_a_message_of_another_protocol_can_get_an_address_too() -> None:

@@ -8,7 +8,7 @@ from fakes import START_NS, FakeLine, ManualWakeup
 from millstream.model.limits import Limits
 from millstream.model.outbox import LARGE, Outbox, OutboxPool
 from millstream.protocols.mqtt.machine.connection import Connection
-from millstream.protocols.mqtt.machine.events import AlikeReceived, Closed, Event, PublishReceived
+from millstream.protocols.mqtt.machine.events import Closed, Event, PublishBatchReceived, PublishReceived
 from millstream.protocols.mqtt.machine.terms import Terms
 from millstream.protocols.mqtt.wire import reason_codes as code
 from millstream.protocols.mqtt.wire.encode import encode_packet
@@ -23,7 +23,7 @@ def make_machine(version: int, gathers: bool = True, limits: Limits | None = Non
     machine = Connection(Terms(limits or Limits(), pool), Outbox(pool, FakeLine()), START_NS)
     machine.receive_data(encode_packet(Connect(version, "c"), version), START_NS)
     machine.accept(ConnAck(False, 0), 0, False, START_NS)
-    machine.gathers_alike = gathers
+    machine.batches_publishes = gathers
     return machine
 
 
@@ -48,7 +48,7 @@ def publish(
 
 def shape(events: list[Event]) -> list[str]:
     return [
-        f"{int(event.count)} alike" if isinstance(event, AlikeReceived) else type(event).__name__
+        f"{int(event.count)} alike" if isinstance(event, PublishBatchReceived) else type(event).__name__
         for event in events
     ]
 
@@ -71,7 +71,7 @@ def test_what_is_taken_apart_is_what_would_have_come_alone(version: int, colour:
     events = receive(make_machine(version), *packets)
     assert shape(events) == ["PublishReceived", f"{len(SIZES) - 1} alike"]
     [first, alike] = events
-    assert isinstance(alike, AlikeReceived)
+    assert isinstance(alike, PublishBatchReceived)
     assert [fields(event) for event in [first, *alike.take_apart()]] == [fields(event) for event in alone]
     assert any(len(packet.payload) >= LARGE for packet in packets)
 
@@ -79,7 +79,7 @@ def test_what_is_taken_apart_is_what_would_have_come_alone(version: int, colour:
 def test_each_has_its_puback_in_order() -> None:
     events = receive(make_machine(4), *[publish(number) for number in (5, 65_535, 7, 256)])
     alike = events[1]
-    assert isinstance(alike, AlikeReceived)
+    assert isinstance(alike, PublishBatchReceived)
     assert alike.answers == b"".join(encode_packet(PubAck(number), 4) for number in (65_535, 7, 256))
 
 
