@@ -161,20 +161,20 @@ def publish_chain(world: World, channel: AmqpChannel) -> None:
 def bind_fan_out(world: World, **options: Any) -> AmqpChannel:
     channel = world.amqp()
     channel.exchange("f", "fanout", durable=bool(options))
-    names = [f"f{number}" for number in range(world.count(20_000))]
+    names = [f"f{number}" for number in range(world.count(12_000))]
     declare_queues(channel, names, **options)
     bind_queues(channel, [(name, "f", "") for name in names])
     return channel
 
 
-@case("amqp-fan-out", "publishes to 20,000 transient queues", bind_fan_out)
+@case("amqp-fan-out", "publishes to 12,000 transient queues", bind_fan_out)
 def publish_fan_out(world: World, channel: AmqpChannel) -> None:
     publish(channel, "f", [""] * 3)
 
 
 @case(
     "amqp-fan-out-durable",
-    "publishes to 20,000 durable queues",
+    "publishes to 12,000 durable queues",
     lambda world: bind_fan_out(world, durable=True),
 )
 def publish_fan_out_durable(world: World, channel: AmqpChannel) -> None:

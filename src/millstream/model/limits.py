@@ -67,7 +67,7 @@ class Limits:
     max_ack_pending: int = 0  # 0: only inflight_max bounds the window
     route_cache_max: int = 200_000  # topics remembered per account
     shapes_max: int = 4096  # the same of the filters of an account: what one topic costs to match
-    queues_per_message_max: int = 20_000  # one message is put into all its queues in one turn of the loop
+    queues_per_message_max: int = 12_000  # one message is put into all its queues in one turn of the loop
     stored_bytes_per_message_max: int = 64 * 1024 * 1024  # one message in all its durable queues
     share_groups_max: int = 10_000  # of an account, beside the first of each filter: a message goes to each
     sys_interval_s: int = 10  # refresh of $SYS; 0 turns it off
