@@ -157,7 +157,7 @@ def test_above_the_critical_mark_large_publishes_are_refused_or_dropped_and_coun
     session, line = world.connect("reader")
     world.subscribe(session, b"t", 1)
     world.use_memory(95)
-    large = b"x" * 65_000
+    large = b"x" * 70_000
     assert world.publish(b"t", large, 1) is Reason.UNAVAILABLE
     assert world.publish(b"t", large, 0) is Reason.UNAVAILABLE
     assert line.sent == []

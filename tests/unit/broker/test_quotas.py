@@ -420,7 +420,7 @@ def test_when_memory_is_used_up_no_more_is_made_of_what_already_takes_much_of_it
     refusal(lambda: world.connect("b"))
     assert world.publish(b"$queue/other", publisher=session) is Reason.QUOTA_EXCEEDED
     refusal(lambda: world.account.queues.catalog.declare("other", Definition(WORK), "user"))
-    assert world.broker.memory.values()["refused"] == "5"
+    assert world.broker.memory.values()["refused"] == "4"
     world.use_memory(10)
     world.subscribe(session, b"many")
 
